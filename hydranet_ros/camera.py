@@ -1,0 +1,153 @@
+"""Calibrated cameras: projection, triangulation, and their Jacobians.
+
+A stereo pair is rectified: both images share focal lengths and rows, and the right camera sits
+`baseline_m` along the left one's x axis. A stereo measurement is `y = (u, v, u_right)` in pixels;
+a point is `p = (x, y, z)` in the left optical frame (x right, y down, z forward), in metres.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from hydranet_ros.errors import FileError
+from hydranet_ros.lie import Array
+
+
+@dataclass(frozen=True)
+class Camera:
+    """A pinhole camera without distortion: u = fx x/z + cx, v = fy y/z + cy."""
+
+    fx: float
+    fy: float
+    cx: float
+    cy: float
+
+    def __post_init__(self) -> None:
+        if not all(np.isfinite([self.fx, self.fy, self.cx, self.cy])):
+            raise ValueError(f"camera intrinsics must be finite, got {self}")
+        if self.fx <= 0.0 or self.fy <= 0.0:
+            raise ValueError(f"focal lengths must be positive, got fx {self.fx}, fy {self.fy}")
+
+    def normalise(self, pixels: ArrayLike) -> Array:
+        """(..., 2) pixels -> (..., 2) normalised image coordinates x/z, y/z."""
+        return (np.asarray(pixels, dtype=np.float64) - (self.cx, self.cy)) / (self.fx, self.fy)
+
+    def project(self, points: ArrayLike) -> Array:
+        """(..., 3) points -> (..., 2) pixels."""
+        p = np.asarray(points, dtype=np.float64)
+        return p[..., :2] / p[..., 2:] * (self.fx, self.fy) + (self.cx, self.cy)
+
+
+@dataclass(frozen=True)
+class StereoCamera:
+    """A rectified stereo pair; `left` holds for both images."""
+
+    left: Camera
+    baseline_m: float
+
+    def __post_init__(self) -> None:
+        if not np.isfinite(self.baseline_m) or self.baseline_m <= 0.0:
+            raise ValueError(
+                f"the baseline must be positive, got {self.baseline_m} m: are the cameras swapped?"
+            )
+
+    def project(self, points: ArrayLike) -> Array:
+        """(..., 3) points -> (..., 3) measurements; u_right = u - fx b / z."""
+        p = np.asarray(points, dtype=np.float64)
+        uv = self.left.project(p)
+        u_right = uv[..., 0] - self.left.fx * self.baseline_m / p[..., 2]
+        return np.concatenate([uv, u_right[..., None]], axis=-1)
+
+    def project_jacobian(self, points: ArrayLike) -> Array:
+        """dy/dp, (..., 3) -> (..., 3, 3)."""
+        p = np.asarray(points, dtype=np.float64)
+        x, y, z = p[..., 0], p[..., 1], p[..., 2]
+        fx, fy, b = self.left.fx, self.left.fy, self.baseline_m
+        out = np.zeros((*p.shape[:-1], 3, 3))
+        out[..., 0, 0] = out[..., 2, 0] = fx / z
+        out[..., 1, 1] = fy / z
+        out[..., 0, 2] = -fx * x / z**2
+        out[..., 1, 2] = -fy * y / z**2
+        out[..., 2, 2] = -fx * (x - b) / z**2
+        return out
+
+    def triangulate(self, measurements: ArrayLike) -> Array:
+        """(..., 3) measurements -> (..., 3) points: z = fx b / (u - u_right).
+
+        The disparity must be positive; select by it first.
+        """
+        m = np.asarray(measurements, dtype=np.float64)
+        c = self.left
+        z = c.fx * self.baseline_m / (m[..., 0] - m[..., 2])
+        return np.stack(
+            [(m[..., 0] - c.cx) * z / c.fx, (m[..., 1] - c.cy) * z / c.fy, z], axis=-1
+        )
+
+    def triangulate_jacobian(self, measurements: ArrayLike) -> Array:
+        """dp/dy, (..., 3) -> (..., 3, 3): the inverse of `project_jacobian` at the same point."""
+        m = np.asarray(measurements, dtype=np.float64)
+        c = self.left
+        disparity = m[..., 0] - m[..., 2]
+        p = self.triangulate(m)
+        z = p[..., 2]
+        out = np.zeros((*m.shape[:-1], 3, 3))
+        out[..., :, 0] = -p / disparity[..., None]
+        out[..., :, 2] = p / disparity[..., None]
+        out[..., 0, 0] += z / c.fx
+        out[..., 1, 1] = z / c.fy
+        return out
+
+
+def read_kitti_calibration(
+    path: str | PathLike[str], left: str = "P0", right: str = "P1"
+) -> StereoCamera:
+    """Read two 3x4 projection matrices of a KITTI `calib.txt`: P0 and P1 grey, P2 and P3 colour.
+
+    baseline = left.Tx/fx - right.Tx/fx, so that a pair with a common offset is right too.
+    """
+    path = Path(path)
+    left_p, right_p = _projections(path, (left, right))
+    if not np.allclose(left_p[:, :3], right_p[:, :3]):
+        raise FileError(path, f"{left} and {right} differ in more than Tx: not a rectified pair")
+    fx, fy, cx, cy = left_p[0, 0], left_p[1, 1], left_p[0, 2], left_p[1, 2]
+    if not fx > 0.0:
+        raise FileError(path, f"{left} has focal length {fx}: not a calibrated camera")
+    baseline = float((left_p[0, 3] - right_p[0, 3]) / fx)
+    if not baseline > 0.0:
+        raise FileError(
+            path, f"{left} and {right} give a baseline of {baseline:.4g} m: are they swapped?"
+        )
+    return StereoCamera(Camera(float(fx), float(fy), float(cx), float(cy)), baseline)
+
+
+def _projections(path: Path, names: tuple[str, str]) -> list[Array]:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise FileError(path, f"cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise FileError(path, "is not a text file") from None
+    found = {}
+    for number, line in enumerate(lines, start=1):
+        name, _, values = line.partition(":")
+        if name.strip() in names:
+            found[name.strip()] = _projection(path, number, name.strip(), values)
+    missing = [name for name in names if name not in found]
+    if missing:
+        raise FileError(path, f"has no line '{missing[0]}:' with a 3x4 projection matrix")
+    return [found[name] for name in names]
+
+
+def _projection(path: Path, line: int, name: str, values: str) -> Array:
+    try:
+        matrix = np.array([float(value) for value in values.split()])
+    except ValueError as error:
+        raise FileError(path, f"{name}: {error}", line) from None
+    if matrix.size != 12 or not np.isfinite(matrix).all():
+        raise FileError(path, f"{name} must have 12 finite numbers, got {matrix.size}", line)
+    return matrix.reshape(3, 4)

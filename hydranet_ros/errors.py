@@ -1,0 +1,21 @@
+"""The errors this package raises about its input; misuse of an API is a plain ValueError.
+
+Every message is one line that names what was read and what to do about it, because the command
+line prints it as it is and a node logs it as it is.
+"""
+
+from __future__ import annotations
+
+from os import PathLike
+
+
+class HydraNetError(Exception):
+    """Bad data or a bad environment: something the user can mend."""
+
+
+class FileError(HydraNetError):
+    """A file that cannot be used: `FILE[:LINE]: reason`."""
+
+    def __init__(self, path: str | PathLike[str], reason: str, line: int | None = None) -> None:
+        where = f"{path}:{line}" if line is not None else f"{path}"
+        super().__init__(f"{where}: {reason}")

@@ -1,0 +1,173 @@
+"""Relative motion estimates: a value, its covariance, and the two stamps it spans.
+
+Both types are frozen and validated where they are made, so that whatever receives one can rely on
+a proper rotation, a finite symmetric positive definite covariance, and stamps in order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from hydranet_ros import lie
+from hydranet_ros.lie import Array
+
+# How far R R^T may be from the identity: float32 messages and text files round to about 1e-6.
+ROTATION_TOLERANCE = 1e-4
+# How far a covariance may be from its transpose, relative to its largest element.
+SYMMETRY_TOLERANCE = 1e-6
+
+
+def checked_rotation(matrix: ArrayLike, name: str) -> Array:
+    """A read-only float64 copy on SO(3), or a ValueError that says what is wrong with `name`."""
+    value = _checked_array(matrix, (3, 3), name)
+    defect = float(np.abs(value @ value.T - np.eye(3)).max())
+    if defect > ROTATION_TOLERANCE or np.linalg.det(value) < 0.0:
+        raise ValueError(f"{name} is not a rotation: |R R^T - I| is {defect:.2g}")
+    return _read_only(lie.project_to_so3(value))
+
+
+def checked_covariance(matrix: ArrayLike, size: int, name: str) -> Array:
+    """A read-only symmetric positive definite copy, or a ValueError that says why not."""
+    value = _checked_array(matrix, (size, size), name)
+    asymmetry = float(np.abs(value - value.T).max())
+    if asymmetry > SYMMETRY_TOLERANCE * float(np.abs(value).max()):
+        raise ValueError(f"{name} is not symmetric: it differs from its transpose by {asymmetry:.2g}")
+    value = 0.5 * (value + value.T)
+    try:
+        np.linalg.cholesky(value)
+    except np.linalg.LinAlgError:
+        least = float(np.linalg.eigvalsh(value)[0])
+        raise ValueError(f"{name} is not positive definite: least eigenvalue {least:.2g}") from None
+    return _read_only(value)
+
+
+def _checked_array(value: ArrayLike, shape: tuple[int, ...], name: str) -> Array:
+    array = np.array(value, dtype=np.float64)
+    if array.shape != shape:
+        raise ValueError(f"{name} must have shape {shape}, got {array.shape}")
+    if not np.isfinite(array).all():
+        raise ValueError(f"{name} has elements that are not finite")
+    return array
+
+
+def _read_only(array: Array) -> Array:
+    array.setflags(write=False)
+    return array
+
+
+def _check_stamps(stamp_1_ns: int, stamp_2_ns: int) -> None:
+    if not stamp_1_ns < stamp_2_ns:
+        raise ValueError(f"stamps must increase, got {stamp_1_ns} ns then {stamp_2_ns} ns")
+
+
+def invert_with_covariance(value: Array, covariance: Array) -> tuple[Array, Array]:
+    """(X^-1, A Sigma A^T), A = Ad(X^-1), for (..., 3, 3) rotations or (..., 4, 4) poses."""
+    if value.shape[-1] == 3:
+        inverse, adjoint = lie.so3_inverse(value), lie.so3_inverse(value)
+    else:
+        inverse = lie.se3_inverse(value)
+        adjoint = lie.se3_adjoint(inverse)
+    return inverse, adjoint @ covariance @ np.swapaxes(adjoint, -1, -2)
+
+
+def compose_with_covariance(
+    value_c_b: Array, covariance_c_b: Array, value_b_a: Array, covariance_b_a: Array
+) -> tuple[Array, Array]:
+    """(X_c_b X_b_a, Sigma_c_b + A Sigma_b_a A^T), A = Ad(X_c_b), for independent estimates."""
+    adjoint = value_c_b if value_c_b.shape[-1] == 3 else lie.se3_adjoint(value_c_b)
+    carried = adjoint @ covariance_b_a @ np.swapaxes(adjoint, -1, -2)
+    return value_c_b @ value_b_a, covariance_c_b + carried
+
+
+@dataclass(frozen=True, eq=False)
+class RelativeRotation:
+    """C_2_1 between two stamps, with the covariance of its left perturbation in rad^2.
+
+    `epistemic` is the part of `Sigma_2_1` that comes from the model not knowing the input; the
+    rest is aleatoric. None where the source does not tell them apart.
+    """
+
+    C_2_1: Array
+    Sigma_2_1: Array
+    stamp_1_ns: int
+    stamp_2_ns: int
+    epistemic: Array | None = None
+
+    def __post_init__(self) -> None:
+        _check_stamps(self.stamp_1_ns, self.stamp_2_ns)
+        object.__setattr__(self, "C_2_1", checked_rotation(self.C_2_1, "C_2_1"))
+        object.__setattr__(self, "Sigma_2_1", checked_covariance(self.Sigma_2_1, 3, "Sigma_2_1"))
+        if self.epistemic is not None:
+            part = _checked_array(self.epistemic, (3, 3), "epistemic")
+            object.__setattr__(self, "epistemic", _read_only(0.5 * (part + part.T)))
+
+    @property
+    def quaternion(self) -> Array:
+        """C_2_1 as w x y z, w >= 0."""
+        return lie.quaternion_from_matrix(self.C_2_1)
+
+    @property
+    def aleatoric(self) -> Array | None:
+        """Sigma_2_1 - epistemic."""
+        return None if self.epistemic is None else self.Sigma_2_1 - self.epistemic
+
+    def inverse(self) -> tuple[Array, Array]:
+        """(C_1_2, Sigma_1_2). Not a RelativeRotation: an estimate always runs forward in time."""
+        return invert_with_covariance(self.C_2_1, self.Sigma_2_1)
+
+    def then(self, later: RelativeRotation) -> RelativeRotation:
+        """C_3_1 = C_3_2 C_2_1, the two taken as independent."""
+        _check_adjoining(self.stamp_2_ns, later.stamp_1_ns)
+        value, covariance = compose_with_covariance(
+            later.C_2_1, later.Sigma_2_1, self.C_2_1, self.Sigma_2_1
+        )
+        epistemic = None
+        if self.epistemic is not None and later.epistemic is not None:
+            epistemic = later.epistemic + later.C_2_1 @ self.epistemic @ later.C_2_1.T
+        return RelativeRotation(value, covariance, self.stamp_1_ns, later.stamp_2_ns, epistemic)
+
+
+@dataclass(frozen=True, eq=False)
+class RelativePose:
+    """T_2_1 between two stamps, with the covariance of its left perturbation (rho m, phi rad)."""
+
+    T_2_1: Array
+    Sigma_2_1: Array
+    stamp_1_ns: int
+    stamp_2_ns: int
+
+    def __post_init__(self) -> None:
+        _check_stamps(self.stamp_1_ns, self.stamp_2_ns)
+        pose = _checked_array(self.T_2_1, (4, 4), "T_2_1")
+        if not np.allclose(pose[3], [0.0, 0.0, 0.0, 1.0], atol=1e-9):
+            raise ValueError(f"T_2_1 must have last row 0 0 0 1, got {pose[3]}")
+        pose[:3, :3] = checked_rotation(pose[:3, :3], "the rotation of T_2_1")
+        object.__setattr__(self, "T_2_1", _read_only(pose))
+        object.__setattr__(self, "Sigma_2_1", checked_covariance(self.Sigma_2_1, 6, "Sigma_2_1"))
+
+    @property
+    def rotation(self) -> RelativeRotation:
+        """The marginal over the rotation."""
+        return RelativeRotation(
+            self.T_2_1[:3, :3], self.Sigma_2_1[3:, 3:], self.stamp_1_ns, self.stamp_2_ns
+        )
+
+    def inverse(self) -> tuple[Array, Array]:
+        """(T_1_2, Sigma_1_2). Not a RelativePose: an estimate always runs forward in time."""
+        return invert_with_covariance(self.T_2_1, self.Sigma_2_1)
+
+    def then(self, later: RelativePose) -> RelativePose:
+        """T_3_1 = T_3_2 T_2_1, the two taken as independent."""
+        _check_adjoining(self.stamp_2_ns, later.stamp_1_ns)
+        value, covariance = compose_with_covariance(
+            later.T_2_1, later.Sigma_2_1, self.T_2_1, self.Sigma_2_1
+        )
+        return RelativePose(value, covariance, self.stamp_1_ns, later.stamp_2_ns)
+
+
+def _check_adjoining(end_ns: int, start_ns: int) -> None:
+    if end_ns != start_ns:
+        raise ValueError(f"estimates do not adjoin: one ends at {end_ns} ns, the next starts at {start_ns} ns")

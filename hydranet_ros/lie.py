@@ -1,0 +1,377 @@
+"""SO(3) and SE(3) in NumPy: float64, batched over leading axes.
+
+The vocabulary of the whole package:
+
+- `T_b_a` takes coordinates in a to coordinates in b: `p_b = T_b_a @ p_a`, `T_c_a = T_c_b @ T_b_a`.
+  `C_b_a` is its rotation. Frames: 1 and 2 the previous and current camera, w the world, c the left
+  optical frame.
+- Perturbations are on the left: `T = Exp(xi) @ T_mean`. The error of an estimate is
+  `Log(T_est @ inv(T_ref))`, with `xi = (rho, phi)`: translation first, rotation last.
+- Quaternions are w x y z with w >= 0; x y z w only in messages and TUM files.
+- Times are `stamp_ns: int`. SI units and radians; anything else carries a suffix.
+
+Functions take and return plain arrays: (..., 3) rotation vectors, (..., 6) twists, (..., 4) unit
+quaternions, (..., 3, 3) rotations and (..., 4, 4) poses.
+"""
+
+from __future__ import annotations
+
+from math import factorial
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Array = NDArray[np.float64]
+
+# Below this squared angle the closed forms of the Jacobian coefficients cancel; their Taylor
+# series with the terms below is exact to rounding there.
+_SERIES_BELOW = 1.0
+_TERMS = range(9)
+_SIN3_SERIES = [(-1) ** k / factorial(2 * k + 3) for k in _TERMS]
+_COS4_SERIES = [(-1) ** k / factorial(2 * k + 4) for k in _TERMS]
+_MIX5_SERIES = [(-1) ** k * (k + 1) / factorial(2 * k + 5) for k in _TERMS]
+# |B_2n| / (2n)! of the cotangent series; it converges slowly, so its threshold is lower.
+_COT_SERIES_BELOW = 0.25
+_BERNOULLI = [1 / 6, 1 / 30, 1 / 42, 1 / 30, 5 / 66, 691 / 2730, 7 / 6]
+_COT_SERIES = [b / factorial(2 * n) for n, b in enumerate(_BERNOULLI, start=1)]
+
+
+def _series(coefficients: list[float], x: Array) -> Array:
+    """sum_k c_k x^k."""
+    return np.polynomial.polynomial.polyval(x, coefficients)
+
+
+def _by_angle(
+    theta2: Array, below: float, coefficients: list[float], closed: Any
+) -> Array:
+    """Evaluate the series for small squared angles and `closed(theta2)` for the others."""
+    small = theta2 < below
+    return np.where(
+        small,
+        _series(coefficients, np.where(small, theta2, 0.0)),
+        closed(np.where(small, 1.0, theta2)),
+    )
+
+
+def _sin_over(theta: Array) -> Array:
+    """sin(theta) / theta."""
+    return np.sinc(theta / np.pi)
+
+
+def _versine_over(theta: Array) -> Array:
+    """(1 - cos(theta)) / theta^2, as a half-angle sine so that nothing cancels."""
+    return 0.5 * np.sinc(theta / (2.0 * np.pi)) ** 2
+
+
+def _scale(coefficient: Array, matrix: Array) -> Array:
+    return coefficient[..., None, None] * matrix
+
+
+def hat(vector: ArrayLike) -> Array:
+    """(..., 3) -> so(3), hat(a) b = a x b; (..., 6) -> se(3), [[hat(phi), rho], [0, 0]]."""
+    v = np.asarray(vector, dtype=np.float64)
+    if v.shape[-1] == 6:
+        out = np.zeros((*v.shape[:-1], 4, 4))
+        out[..., :3, :3] = hat(v[..., 3:])
+        out[..., :3, 3] = v[..., :3]
+        return out
+    if v.shape[-1] != 3:
+        raise ValueError(f"hat takes vectors of 3 or 6 elements, got shape {v.shape}")
+    out = np.zeros((*v.shape[:-1], 3, 3))
+    out[..., 0, 1], out[..., 0, 2] = -v[..., 2], v[..., 1]
+    out[..., 1, 0], out[..., 1, 2] = v[..., 2], -v[..., 0]
+    out[..., 2, 0], out[..., 2, 1] = -v[..., 1], v[..., 0]
+    return out
+
+
+# --- SO(3) ---------------------------------------------------------------------------------------
+
+
+def so3_exp(phi: ArrayLike) -> Array:
+    """Exp(phi) = I + sin(theta)/theta hat(phi) + (1 - cos(theta))/theta^2 hat(phi)^2."""
+    phi = np.asarray(phi, dtype=np.float64)
+    theta = np.linalg.norm(phi, axis=-1)
+    k = hat(phi)
+    return np.eye(3) + _scale(_sin_over(theta), k) + _scale(_versine_over(theta), k @ k)
+
+
+def so3_log(rotation: ArrayLike) -> Array:
+    """Log(R), the rotation vector of at most pi: the inverse of `so3_exp`."""
+    return quaternion_log(quaternion_from_matrix(rotation))
+
+
+def so3_inverse(rotation: ArrayLike) -> Array:
+    """R^-1 = R^T."""
+    return np.swapaxes(np.asarray(rotation, dtype=np.float64), -1, -2)
+
+
+def so3_adjoint(rotation: ArrayLike) -> Array:
+    """Ad(R) = R, so that R Exp(phi) R^-1 = Exp(Ad(R) phi)."""
+    return np.asarray(rotation, dtype=np.float64)
+
+
+def so3_left_jacobian(phi: ArrayLike) -> Array:
+    """J(phi) with Exp(phi + d) = Exp(J(phi) d) Exp(phi) to first order in d."""
+    phi = np.asarray(phi, dtype=np.float64)
+    theta2 = np.sum(phi * phi, axis=-1)
+    k = hat(phi)
+    c = _by_angle(
+        theta2, _SERIES_BELOW, _SIN3_SERIES, lambda t2: (1.0 - _sin_over(np.sqrt(t2))) / t2
+    )
+    return np.eye(3) + _scale(_versine_over(np.sqrt(theta2)), k) + _scale(c, k @ k)
+
+
+def so3_left_jacobian_inverse(phi: ArrayLike) -> Array:
+    """J(phi)^-1 = I - hat(phi)/2 + (1 - (theta/2) cot(theta/2))/theta^2 hat(phi)^2.
+
+    Singular at theta = 2 pi; `so3_log` never returns more than pi.
+    """
+    phi = np.asarray(phi, dtype=np.float64)
+    theta2 = np.sum(phi * phi, axis=-1)
+    k = hat(phi)
+
+    def closed(t2: Array) -> Array:
+        half = 0.5 * np.sqrt(t2)
+        return (1.0 - half * np.cos(half) / np.sin(half)) / t2
+
+    c = _by_angle(theta2, _COT_SERIES_BELOW, _COT_SERIES, closed)
+    return np.eye(3) - 0.5 * k + _scale(c, k @ k)
+
+
+def project_to_so3(matrix: ArrayLike) -> Array:
+    """The rotation nearest to a matrix: argmin_R |R - M|_F, by the polar decomposition."""
+    u, _, vt = np.linalg.svd(np.asarray(matrix, dtype=np.float64))
+    sign = np.ones(u.shape[:-1])
+    sign[..., -1] = np.linalg.det(u) * np.linalg.det(vt)
+    return (u * sign[..., None, :]) @ vt
+
+
+# --- quaternions ---------------------------------------------------------------------------------
+
+
+def quaternion_positive(quaternion: ArrayLike) -> Array:
+    """Of the two quaternions of a rotation, the one with w >= 0."""
+    q = np.asarray(quaternion, dtype=np.float64)
+    return np.where(q[..., :1] < 0.0, -q, q)
+
+
+def quaternion_from_matrix(rotation: ArrayLike) -> Array:
+    """(..., 3, 3) -> (..., 4), w x y z with w >= 0.
+
+    4 q q^T is linear in the rotation. Its row with the largest diagonal element is q up to
+    scale, and never close to zero: right at every angle, pi included.
+    """
+    r = np.asarray(rotation, dtype=np.float64)
+    d0, d1, d2 = r[..., 0, 0], r[..., 1, 1], r[..., 2, 2]
+    wx, wy, wz = (
+        r[..., 2, 1] - r[..., 1, 2],
+        r[..., 0, 2] - r[..., 2, 0],
+        r[..., 1, 0] - r[..., 0, 1],
+    )
+    xy, xz, yz = (
+        r[..., 0, 1] + r[..., 1, 0],
+        r[..., 0, 2] + r[..., 2, 0],
+        r[..., 1, 2] + r[..., 2, 1],
+    )
+    rows = np.stack(
+        [
+            np.stack([1 + d0 + d1 + d2, wx, wy, wz], axis=-1),
+            np.stack([wx, 1 + d0 - d1 - d2, xy, xz], axis=-1),
+            np.stack([wy, xy, 1 - d0 + d1 - d2, yz], axis=-1),
+            np.stack([wz, xz, yz, 1 - d0 - d1 + d2], axis=-1),
+        ],
+        axis=-2,
+    )
+    best = np.argmax(np.diagonal(rows, axis1=-2, axis2=-1), axis=-1)
+    q = np.take_along_axis(rows, best[..., None, None], axis=-2)[..., 0, :]
+    return quaternion_positive(q / np.linalg.norm(q, axis=-1, keepdims=True))
+
+
+def quaternion_to_matrix(quaternion: ArrayLike) -> Array:
+    """(..., 4) unit quaternion -> (..., 3, 3): R = I + 2 w hat(v) + 2 hat(v)^2."""
+    q = np.asarray(quaternion, dtype=np.float64)
+    k = hat(q[..., 1:])
+    return np.eye(3) + _scale(2.0 * q[..., 0], k) + 2.0 * k @ k
+
+
+def quaternion_multiply(a: ArrayLike, b: ArrayLike) -> Array:
+    """The Hamilton product a (x) b, so that R(a (x) b) = R(a) R(b)."""
+    a, b = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
+    aw, av, bw, bv = a[..., :1], a[..., 1:], b[..., :1], b[..., 1:]
+    w = aw * bw - np.sum(av * bv, axis=-1, keepdims=True)
+    return np.concatenate([w, aw * bv + bw * av + np.cross(av, bv)], axis=-1)
+
+
+def quaternion_exp(phi: ArrayLike) -> Array:
+    """Exp(phi) = (cos(theta/2), sin(theta/2) phi/theta), with w >= 0."""
+    phi = np.asarray(phi, dtype=np.float64)
+    half = 0.5 * np.linalg.norm(phi, axis=-1, keepdims=True)
+    return quaternion_positive(np.concatenate([np.cos(half), 0.5 * _sin_over(half) * phi], axis=-1))
+
+
+def quaternion_log(quaternion: ArrayLike) -> Array:
+    """Log(q) = 2 atan2(|v|, w) v/|v| with w >= 0: exact at 0, and right at and next to pi."""
+    q = quaternion_positive(quaternion)
+    w, v = q[..., :1], q[..., 1:]
+    norm = np.linalg.norm(v, axis=-1, keepdims=True)
+    zero = norm == 0.0  # the only singular point: any smaller ratio than atan2 / norm is fine
+    scale = np.where(zero, 2.0, 2.0 * np.arctan2(norm, w) / np.where(zero, 1.0, norm))
+    return scale * v
+
+
+# --- SE(3) ---------------------------------------------------------------------------------------
+
+
+def se3_from(rotation: ArrayLike, translation: ArrayLike) -> Array:
+    """[[C, r], [0, 1]] from (..., 3, 3) and (..., 3)."""
+    c, r = np.asarray(rotation, dtype=np.float64), np.asarray(translation, dtype=np.float64)
+    batch = np.broadcast_shapes(c.shape[:-2], r.shape[:-1])
+    out = np.zeros((*batch, 4, 4))
+    out[..., :3, :3], out[..., :3, 3], out[..., 3, 3] = c, r, 1.0
+    return out
+
+
+def se3_exp(xi: ArrayLike) -> Array:
+    """Exp(xi) = [[Exp(phi), J(phi) rho], [0, 1]]."""
+    xi = np.asarray(xi, dtype=np.float64)
+    rho, phi = xi[..., :3], xi[..., 3:]
+    return se3_from(so3_exp(phi), (so3_left_jacobian(phi) @ rho[..., None])[..., 0])
+
+
+def se3_log(pose: ArrayLike) -> Array:
+    """Log(T) = (J(phi)^-1 r, phi): the inverse of `se3_exp`."""
+    pose = np.asarray(pose, dtype=np.float64)
+    phi = so3_log(pose[..., :3, :3])
+    rho = (so3_left_jacobian_inverse(phi) @ pose[..., :3, 3, None])[..., 0]
+    return np.concatenate([rho, phi], axis=-1)
+
+
+def se3_inverse(pose: ArrayLike) -> Array:
+    """T^-1 = [[C^T, -C^T r], [0, 1]]."""
+    pose = np.asarray(pose, dtype=np.float64)
+    c_inv = so3_inverse(pose[..., :3, :3])
+    return se3_from(c_inv, -(c_inv @ pose[..., :3, 3, None])[..., 0])
+
+
+def se3_adjoint(pose: ArrayLike) -> Array:
+    """Ad(T) = [[C, hat(r) C], [0, C]], so that T Exp(xi) T^-1 = Exp(Ad(T) xi)."""
+    pose = np.asarray(pose, dtype=np.float64)
+    c = pose[..., :3, :3]
+    return _block_upper(c, hat(pose[..., :3, 3]) @ c)
+
+
+def se3_left_jacobian(xi: ArrayLike) -> Array:
+    """J(xi) = [[J(phi), Q(xi)], [0, J(phi)]]: Exp(xi + d) = Exp(J(xi) d) Exp(xi) to first order."""
+    xi = np.asarray(xi, dtype=np.float64)
+    return _block_upper(so3_left_jacobian(xi[..., 3:]), _q_matrix(xi))
+
+
+def se3_left_jacobian_inverse(xi: ArrayLike) -> Array:
+    """J(xi)^-1 = [[J^-1, -J^-1 Q J^-1], [0, J^-1]]; singular where the SO(3) one is."""
+    xi = np.asarray(xi, dtype=np.float64)
+    j_inv = so3_left_jacobian_inverse(xi[..., 3:])
+    return _block_upper(j_inv, -j_inv @ _q_matrix(xi) @ j_inv)
+
+
+def _block_upper(diagonal: Array, corner: Array) -> Array:
+    """[[D, B], [0, D]]."""
+    out = np.zeros((*diagonal.shape[:-2], 6, 6))
+    out[..., :3, :3] = out[..., 3:, 3:] = diagonal
+    out[..., :3, 3:] = corner
+    return out
+
+
+def _q_matrix(xi: Array) -> Array:
+    """Q(xi), the coupling of translation and rotation in the SE(3) left Jacobian.
+
+    With p = hat(phi), r = hat(rho): r/2 + a (pr + rp + prp) + b (ppr + rpp - 3 prp)
+    + c (prpp + pprp), a = (theta - sin)/theta^3, b = (theta^2 + 2 cos - 2)/(2 theta^4),
+    c = (2 theta - 3 sin + theta cos)/(2 theta^5).
+    """
+    r, p = hat(xi[..., :3]), hat(xi[..., 3:])
+    theta2 = np.sum(xi[..., 3:] ** 2, axis=-1)
+
+    def closed_a(t2: Array) -> Array:
+        return (1.0 - _sin_over(np.sqrt(t2))) / t2
+
+    def closed_b(t2: Array) -> Array:
+        return (0.5 - _versine_over(np.sqrt(t2))) / t2
+
+    def closed_c(t2: Array) -> Array:
+        t = np.sqrt(t2)
+        return (2.0 * t - 3.0 * np.sin(t) + t * np.cos(t)) / (2.0 * t2 * t2 * t)
+
+    a = _by_angle(theta2, _SERIES_BELOW, _SIN3_SERIES, closed_a)
+    b = _by_angle(theta2, _SERIES_BELOW, _COS4_SERIES, closed_b)
+    c = _by_angle(theta2, _SERIES_BELOW, _MIX5_SERIES, closed_c)
+    pr, rp = p @ r, r @ p
+    prp = pr @ p
+    return (
+        0.5 * r
+        + _scale(a, pr + rp + prp)
+        + _scale(b, p @ pr + rp @ p - 3.0 * prp)
+        + _scale(c, prp @ p + p @ prp)
+    )
+
+
+# --- distances, means, spread --------------------------------------------------------------------
+
+
+def angular_distance(a: ArrayLike, b: ArrayLike) -> Array:
+    """d_ang = |Log(R_a R_b^T)| = theta."""
+    return np.linalg.norm(so3_log(np.asarray(a) @ so3_inverse(b)), axis=-1)
+
+
+def chordal_distance(a: ArrayLike, b: ArrayLike) -> Array:
+    """d_chord = |R_a - R_b|_F = 2 sqrt(2) sin(theta/2)."""
+    return np.linalg.norm(np.asarray(a, dtype=np.float64) - np.asarray(b), axis=(-2, -1))
+
+
+def quaternionic_distance(a: ArrayLike, b: ArrayLike) -> Array:
+    """d_quat = min(|q_a - q_b|, |q_a + q_b|) = 2 sin(theta/4)."""
+    a, b = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
+    return np.minimum(np.linalg.norm(a - b, axis=-1), np.linalg.norm(a + b, axis=-1))
+
+
+def karcher_mean(rotations: ArrayLike, tolerance: float = 1e-12, iterations: int = 100) -> Array:
+    """argmin_R sum d_ang(R_i, R)^2 over the axis before the matrix: (..., n, 3, 3) -> (..., 3, 3).
+
+    Gradient steps R <- Exp(mean_i Log(R_i R^T)) R from the chordal mean, until the largest step of
+    the batch is below `tolerance`; unique where the rotations lie within pi/2 of it.
+    """
+    rotations = np.asarray(rotations, dtype=np.float64)
+    mean = chordal_mean(rotations)
+    for _ in range(iterations):
+        step = so3_log(rotations @ so3_inverse(mean)[..., None, :, :]).mean(axis=-2)
+        mean = so3_exp(step) @ mean
+        if np.max(np.abs(step), initial=0.0) < tolerance:
+            break
+    return mean
+
+
+def chordal_mean(rotations: ArrayLike) -> Array:
+    """argmin_R sum d_chord(R_i, R)^2: the projection of the sum, (..., n, 3, 3) -> (..., 3, 3)."""
+    return project_to_so3(np.sum(np.asarray(rotations, dtype=np.float64), axis=-3))
+
+
+def quaternion_mean(quaternions: ArrayLike) -> Array:
+    """argmin_q sum d_quat(q_i, q)^2 = normalised sum, (..., n, 4) -> (..., 4).
+
+    Signs are aligned with the first quaternion, which is right as long as every rotation is
+    within pi/2 of the mean: two such rotations are less than pi apart.
+    """
+    q = np.asarray(quaternions, dtype=np.float64)
+    along = np.sum(q * q[..., :1, :], axis=-1, keepdims=True)
+    total = np.sum(np.where(along < 0.0, -q, q), axis=-2)
+    return quaternion_positive(total / np.linalg.norm(total, axis=-1, keepdims=True))
+
+
+def sample_covariance(rotations: ArrayLike, mean: ArrayLike) -> Array:
+    """sum_i phi_i phi_i^T / (n - 1), phi_i = Log(R_i R_mean^T): (..., n, 3, 3) -> (..., 3, 3)."""
+    rotations, mean = np.asarray(rotations, dtype=np.float64), np.asarray(mean)
+    phi = so3_log(rotations @ so3_inverse(mean)[..., None, :, :])
+    count = phi.shape[-2]
+    if count < 2:
+        raise ValueError(f"a sample covariance takes at least 2 rotations, got {count}")
+    return np.swapaxes(phi, -1, -2) @ phi / (count - 1)
