@@ -84,9 +84,7 @@ class StereoCamera:
         m = np.asarray(measurements, dtype=np.float64)
         c = self.left
         z = c.fx * self.baseline_m / (m[..., 0] - m[..., 2])
-        return np.stack(
-            [(m[..., 0] - c.cx) * z / c.fx, (m[..., 1] - c.cy) * z / c.fy, z], axis=-1
-        )
+        return np.stack([(m[..., 0] - c.cx) * z / c.fx, (m[..., 1] - c.cy) * z / c.fy, z], axis=-1)
 
     def triangulate_jacobian(self, measurements: ArrayLike) -> Array:
         """dp/dy, (..., 3) -> (..., 3, 3): the inverse of `project_jacobian` at the same point."""
@@ -108,16 +106,20 @@ def read_kitti_calibration(
 ) -> StereoCamera:
     """Read two 3x4 projection matrices of a KITTI `calib.txt`: P0 and P1 grey, P2 and P3 colour.
 
-    baseline = left.Tx/fx - right.Tx/fx, so that a pair with a common offset is right too.
+    P = K [I | t], and the baseline is left.t_x - right.t_x with t = K^-1 P[:, 3]: Tx/fx alone is
+    off by cx t_z/fx, half a percent for the colour pair.
     """
     path = Path(path)
     left_p, right_p = _projections(path, (left, right))
     if not np.allclose(left_p[:, :3], right_p[:, :3]):
         raise FileError(path, f"{left} and {right} differ in more than Tx: not a rectified pair")
     fx, fy, cx, cy = left_p[0, 0], left_p[1, 1], left_p[0, 2], left_p[1, 2]
-    if not fx > 0.0:
-        raise FileError(path, f"{left} has focal length {fx}: not a calibrated camera")
-    baseline = float((left_p[0, 3] - right_p[0, 3]) / fx)
+    if not min(fx, fy) > 0.0:
+        raise FileError(path, f"{left} has focal lengths {fx} and {fy}: not a calibrated camera")
+    if not np.allclose(left_p[:, :3], [[fx, 0.0, cx], [0.0, fy, cy], [0.0, 0.0, 1.0]]):
+        raise FileError(path, f"{left} is not 'fx 0 cx Tx 0 fy cy Ty 0 0 1 Tz', a pinhole camera")
+    offset = left_p[:, 3] - right_p[:, 3]
+    baseline = float((offset[0] - cx * offset[2]) / fx)
     if not baseline > 0.0:
         raise FileError(
             path, f"{left} and {right} give a baseline of {baseline:.4g} m: are they swapped?"
@@ -148,6 +150,8 @@ def _projection(path: Path, line: int, name: str, values: str) -> Array:
         matrix = np.array([float(value) for value in values.split()])
     except ValueError as error:
         raise FileError(path, f"{name}: {error}", line) from None
-    if matrix.size != 12 or not np.isfinite(matrix).all():
-        raise FileError(path, f"{name} must have 12 finite numbers, got {matrix.size}", line)
+    if matrix.size != 12:
+        raise FileError(path, f"{name} must have 12 numbers, got {matrix.size}", line)
+    if not np.isfinite(matrix).all():
+        raise FileError(path, f"{name} has numbers that are not finite", line)
     return matrix.reshape(3, 4)

@@ -17,5 +17,11 @@ class FileError(HydraNetError):
     """A file that cannot be used: `FILE[:LINE]: reason`."""
 
     def __init__(self, path: str | PathLike[str], reason: str, line: int | None = None) -> None:
-        where = f"{path}:{line}" if line is not None else f"{path}"
-        super().__init__(f"{where}: {reason}")
+        # The arguments, not the message: an exception is pickled as its class and its `args`, and
+        # this one crosses from worker processes.
+        super().__init__(path, reason, line)
+        self.path, self.reason, self.line = path, reason, line
+
+    def __str__(self) -> str:
+        where = f"{self.path}:{self.line}" if self.line is not None else f"{self.path}"
+        return f"{where}: {self.reason}"

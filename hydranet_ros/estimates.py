@@ -16,36 +16,67 @@ from hydranet_ros.lie import Array
 
 # How far R R^T may be from the identity: float32 messages and text files round to about 1e-6.
 ROTATION_TOLERANCE = 1e-4
-# How far a covariance may be from its transpose, relative to its largest element.
+# How far correlations may be from their transpose. Correlations, because in a covariance of a pose
+# square metres hide any fault in square radians.
 SYMMETRY_TOLERANCE = 1e-6
+# The least eigenvalue of the correlations: below it a covariance is singular to rounding, although
+# its Cholesky factor may still come out.
+DEFINITE_TOLERANCE = 1e-14
+# How far a part of a covariance may be from positive, or above the whole, relative to the whole.
+PART_TOLERANCE = 1e-3
 
 
 def checked_rotation(matrix: ArrayLike, name: str) -> Array:
     """A read-only float64 copy on SO(3), or a ValueError that says what is wrong with `name`."""
     value = _checked_array(matrix, (3, 3), name)
     defect = float(np.abs(value @ value.T - np.eye(3)).max())
-    if defect > ROTATION_TOLERANCE or np.linalg.det(value) < 0.0:
+    if defect > ROTATION_TOLERANCE:
         raise ValueError(f"{name} is not a rotation: |R R^T - I| is {defect:.2g}")
+    if np.linalg.det(value) < 0.0:
+        raise ValueError(f"{name} is not a rotation but a reflection: its determinant is -1")
     return _read_only(lie.project_to_so3(value))
 
 
 def checked_covariance(matrix: ArrayLike, size: int, name: str) -> Array:
     """A read-only symmetric positive definite copy, or a ValueError that says why not."""
     value = _checked_array(matrix, (size, size), name)
-    asymmetry = float(np.abs(value - value.T).max())
-    if asymmetry > SYMMETRY_TOLERANCE * float(np.abs(value).max()):
-        raise ValueError(f"{name} is not symmetric: it differs from its transpose by {asymmetry:.2g}")
-    value = 0.5 * (value + value.T)
-    try:
-        np.linalg.cholesky(value)
-    except np.linalg.LinAlgError:
-        least = float(np.linalg.eigvalsh(value)[0])
-        raise ValueError(f"{name} is not positive definite: least eigenvalue {least:.2g}") from None
-    return _read_only(value)
+    variances = np.diagonal(value)
+    if not (variances > 0.0).all():
+        raise ValueError(f"{name} is not positive definite: a variance is {variances.min():.2g}")
+    deviations = np.sqrt(variances)
+    correlations = value / np.outer(deviations, deviations)
+    asymmetry = float(np.abs(correlations - correlations.T).max())
+    if asymmetry > SYMMETRY_TOLERANCE:
+        raise ValueError(f"{name} is not symmetric: correlations differ by {asymmetry:.2g}")
+    least = float(np.linalg.eigvalsh(0.5 * (correlations + correlations.T))[0])
+    if least < DEFINITE_TOLERANCE:
+        raise ValueError(
+            f"{name} is not positive definite: its correlations have eigenvalue {least:.2g}"
+        )
+    return _read_only(0.5 * (value + value.T))
+
+
+def _checked_part(matrix: ArrayLike, whole: Array, name: str) -> Array:
+    """A read-only symmetric copy, such that it and `whole` - it are positive semidefinite."""
+    part = _checked_array(matrix, whole.shape, name)
+    if np.abs(part - part.T).max() > SYMMETRY_TOLERANCE * np.abs(part).max():
+        raise ValueError(f"{name} is not symmetric")
+    part = 0.5 * (part + part.T)
+    root = np.linalg.cholesky(whole)
+    shares = np.linalg.eigvalsh(np.linalg.solve(root, np.linalg.solve(root, part).T))
+    if shares[0] < -PART_TOLERANCE or shares[-1] > 1.0 + PART_TOLERANCE:
+        raise ValueError(
+            f"{name} is not a part of the covariance: its shares of it run from "
+            f"{shares[0]:.2g} to {shares[-1]:.2g}, outside 0 to 1"
+        )
+    return _read_only(part)
 
 
 def _checked_array(value: ArrayLike, shape: tuple[int, ...], name: str) -> Array:
-    array = np.array(value, dtype=np.float64)
+    try:
+        array = np.array(value, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} is not an array of numbers: {error}") from None
     if array.shape != shape:
         raise ValueError(f"{name} must have shape {shape}, got {array.shape}")
     if not np.isfinite(array).all():
@@ -59,8 +90,13 @@ def _read_only(array: Array) -> Array:
 
 
 def _check_stamps(stamp_1_ns: int, stamp_2_ns: int) -> None:
+    for name, stamp in (("stamp_1_ns", stamp_1_ns), ("stamp_2_ns", stamp_2_ns)):
+        if not isinstance(stamp, (int, np.integer)):
+            raise ValueError(f"{name} must be an int of nanoseconds, got {stamp!r}")
     if not stamp_1_ns < stamp_2_ns:
-        raise ValueError(f"stamps must increase, got {stamp_1_ns} ns then {stamp_2_ns} ns")
+        raise ValueError(
+            f"stamp_2_ns must be after stamp_1_ns, got {stamp_1_ns} then {stamp_2_ns}"
+        )
 
 
 def invert_with_covariance(value: Array, covariance: Array) -> tuple[Array, Array]:
@@ -101,8 +137,8 @@ class RelativeRotation:
         object.__setattr__(self, "C_2_1", checked_rotation(self.C_2_1, "C_2_1"))
         object.__setattr__(self, "Sigma_2_1", checked_covariance(self.Sigma_2_1, 3, "Sigma_2_1"))
         if self.epistemic is not None:
-            part = _checked_array(self.epistemic, (3, 3), "epistemic")
-            object.__setattr__(self, "epistemic", _read_only(0.5 * (part + part.T)))
+            part = _checked_part(self.epistemic, self.Sigma_2_1, "epistemic")
+            object.__setattr__(self, "epistemic", part)
 
     @property
     def quaternion(self) -> Array:
@@ -145,6 +181,7 @@ class RelativePose:
         if not np.allclose(pose[3], [0.0, 0.0, 0.0, 1.0], atol=1e-9):
             raise ValueError(f"T_2_1 must have last row 0 0 0 1, got {pose[3]}")
         pose[:3, :3] = checked_rotation(pose[:3, :3], "the rotation of T_2_1")
+        pose[3] = 0.0, 0.0, 0.0, 1.0
         object.__setattr__(self, "T_2_1", _read_only(pose))
         object.__setattr__(self, "Sigma_2_1", checked_covariance(self.Sigma_2_1, 6, "Sigma_2_1"))
 
@@ -170,4 +207,6 @@ class RelativePose:
 
 def _check_adjoining(end_ns: int, start_ns: int) -> None:
     if end_ns != start_ns:
-        raise ValueError(f"estimates do not adjoin: one ends at {end_ns} ns, the next starts at {start_ns} ns")
+        raise ValueError(
+            f"estimates do not adjoin: one ends at {end_ns} ns, the next starts at {start_ns} ns"
+        )

@@ -16,8 +16,8 @@ quaternions, (..., 3, 3) rotations and (..., 4, 4) poses.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import factorial
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -38,12 +38,15 @@ _COT_SERIES = [b / factorial(2 * n) for n, b in enumerate(_BERNOULLI, start=1)]
 
 
 def _series(coefficients: list[float], x: Array) -> Array:
-    """sum_k c_k x^k."""
-    return np.polynomial.polynomial.polyval(x, coefficients)
+    """sum_k c_k x^k, by Horner's rule."""
+    total = np.zeros_like(x)
+    for coefficient in reversed(coefficients):
+        total = total * x + coefficient
+    return total
 
 
 def _by_angle(
-    theta2: Array, below: float, coefficients: list[float], closed: Any
+    theta2: Array, below: float, coefficients: list[float], closed: Callable[[Array], Array]
 ) -> Array:
     """Evaluate the series for small squared angles and `closed(theta2)` for the others."""
     small = theta2 < below
@@ -71,12 +74,12 @@ def _scale(coefficient: Array, matrix: Array) -> Array:
 def hat(vector: ArrayLike) -> Array:
     """(..., 3) -> so(3), hat(a) b = a x b; (..., 6) -> se(3), [[hat(phi), rho], [0, 0]]."""
     v = np.asarray(vector, dtype=np.float64)
-    if v.shape[-1] == 6:
+    if v.shape[-1:] == (6,):
         out = np.zeros((*v.shape[:-1], 4, 4))
         out[..., :3, :3] = hat(v[..., 3:])
         out[..., :3, 3] = v[..., :3]
         return out
-    if v.shape[-1] != 3:
+    if v.shape[-1:] != (3,):
         raise ValueError(f"hat takes vectors of 3 or 6 elements, got shape {v.shape}")
     out = np.zeros((*v.shape[:-1], 3, 3))
     out[..., 0, 1], out[..., 0, 2] = -v[..., 2], v[..., 1]
@@ -144,7 +147,8 @@ def project_to_so3(matrix: ArrayLike) -> Array:
     u, _, vt = np.linalg.svd(np.asarray(matrix, dtype=np.float64))
     sign = np.ones(u.shape[:-1])
     sign[..., -1] = np.linalg.det(u) * np.linalg.det(vt)
-    return (u * sign[..., None, :]) @ vt
+    nearest: Array = (u * sign[..., None, :]) @ vt
+    return nearest
 
 
 # --- quaternions ---------------------------------------------------------------------------------
@@ -207,7 +211,9 @@ def quaternion_exp(phi: ArrayLike) -> Array:
     """Exp(phi) = (cos(theta/2), sin(theta/2) phi/theta), with w >= 0."""
     phi = np.asarray(phi, dtype=np.float64)
     half = 0.5 * np.linalg.norm(phi, axis=-1, keepdims=True)
-    return quaternion_positive(np.concatenate([np.cos(half), 0.5 * _sin_over(half) * phi], axis=-1))
+    return quaternion_positive(
+        np.concatenate([np.cos(half), 0.5 * _sin_over(half) * phi], axis=-1)
+    )
 
 
 def quaternion_log(quaternion: ArrayLike) -> Array:
@@ -215,7 +221,7 @@ def quaternion_log(quaternion: ArrayLike) -> Array:
     q = quaternion_positive(quaternion)
     w, v = q[..., :1], q[..., 1:]
     norm = np.linalg.norm(v, axis=-1, keepdims=True)
-    zero = norm == 0.0  # the only singular point: any smaller ratio than atan2 / norm is fine
+    zero = norm == 0.0  # the only singular point; atan2(norm, w) / norm tends to 1 before it
     scale = np.where(zero, 2.0, 2.0 * np.arctan2(norm, w) / np.where(zero, 1.0, norm))
     return scale * v
 
@@ -262,7 +268,7 @@ def se3_adjoint(pose: ArrayLike) -> Array:
 
 
 def se3_left_jacobian(xi: ArrayLike) -> Array:
-    """J(xi) = [[J(phi), Q(xi)], [0, J(phi)]]: Exp(xi + d) = Exp(J(xi) d) Exp(xi) to first order."""
+    """J(xi) = [[J(phi), Q(xi)], [0, J(phi)]]: Exp(xi + d) = Exp(J(xi) d) Exp(xi), first order."""
     xi = np.asarray(xi, dtype=np.float64)
     return _block_upper(so3_left_jacobian(xi[..., 3:]), _q_matrix(xi))
 
@@ -300,7 +306,8 @@ def _q_matrix(xi: Array) -> Array:
 
     def closed_c(t2: Array) -> Array:
         t = np.sqrt(t2)
-        return (2.0 * t - 3.0 * np.sin(t) + t * np.cos(t)) / (2.0 * t2 * t2 * t)
+        value: Array = (2.0 * t - 3.0 * np.sin(t) + t * np.cos(t)) / (2.0 * t2 * t2 * t)
+        return value
 
     a = _by_angle(theta2, _SERIES_BELOW, _SIN3_SERIES, closed_a)
     b = _by_angle(theta2, _SERIES_BELOW, _COS4_SERIES, closed_b)
@@ -320,18 +327,22 @@ def _q_matrix(xi: Array) -> Array:
 
 def angular_distance(a: ArrayLike, b: ArrayLike) -> Array:
     """d_ang = |Log(R_a R_b^T)| = theta."""
-    return np.linalg.norm(so3_log(np.asarray(a) @ so3_inverse(b)), axis=-1)
+    distance: Array = np.linalg.norm(so3_log(np.asarray(a) @ so3_inverse(b)), axis=-1)
+    return distance
 
 
 def chordal_distance(a: ArrayLike, b: ArrayLike) -> Array:
     """d_chord = |R_a - R_b|_F = 2 sqrt(2) sin(theta/2)."""
-    return np.linalg.norm(np.asarray(a, dtype=np.float64) - np.asarray(b), axis=(-2, -1))
+    a, b = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
+    distance: Array = np.linalg.norm(a - b, axis=(-2, -1))
+    return distance
 
 
 def quaternionic_distance(a: ArrayLike, b: ArrayLike) -> Array:
     """d_quat = min(|q_a - q_b|, |q_a + q_b|) = 2 sin(theta/4)."""
     a, b = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
-    return np.minimum(np.linalg.norm(a - b, axis=-1), np.linalg.norm(a + b, axis=-1))
+    distance: Array = np.minimum(np.linalg.norm(a - b, axis=-1), np.linalg.norm(a + b, axis=-1))
+    return distance
 
 
 def karcher_mean(rotations: ArrayLike, tolerance: float = 1e-12, iterations: int = 100) -> Array:
@@ -352,7 +363,10 @@ def karcher_mean(rotations: ArrayLike, tolerance: float = 1e-12, iterations: int
 
 def chordal_mean(rotations: ArrayLike) -> Array:
     """argmin_R sum d_chord(R_i, R)^2: the projection of the sum, (..., n, 3, 3) -> (..., 3, 3)."""
-    return project_to_so3(np.sum(np.asarray(rotations, dtype=np.float64), axis=-3))
+    rotations = np.asarray(rotations, dtype=np.float64)
+    if rotations.shape[-3] == 0:
+        raise ValueError("a mean takes at least 1 rotation, got 0")
+    return project_to_so3(np.sum(rotations, axis=-3))
 
 
 def quaternion_mean(quaternions: ArrayLike) -> Array:
@@ -362,6 +376,8 @@ def quaternion_mean(quaternions: ArrayLike) -> Array:
     within pi/2 of the mean: two such rotations are less than pi apart.
     """
     q = np.asarray(quaternions, dtype=np.float64)
+    if q.shape[-2] == 0:
+        raise ValueError("a mean takes at least 1 quaternion, got 0")
     along = np.sum(q * q[..., :1, :], axis=-1, keepdims=True)
     total = np.sum(np.where(along < 0.0, -q, q), axis=-2)
     return quaternion_positive(total / np.linalg.norm(total, axis=-1, keepdims=True))
@@ -374,4 +390,5 @@ def sample_covariance(rotations: ArrayLike, mean: ArrayLike) -> Array:
     count = phi.shape[-2]
     if count < 2:
         raise ValueError(f"a sample covariance takes at least 2 rotations, got {count}")
-    return np.swapaxes(phi, -1, -2) @ phi / (count - 1)
+    covariance: Array = np.swapaxes(phi, -1, -2) @ phi / (count - 1)
+    return covariance
