@@ -26,8 +26,9 @@ unexport _ROS_WHEELS_BOOTSTRAP_COMPLETE
 
 .PHONY: env test lint clean
 
+# The wheels' ament index is in the environment itself.
 test: $(READY)
-	$(BIN)/python -m pytest
+	AMENT_PREFIX_PATH=$(or $(AMENT_PREFIX_PATH),$(abspath $(VENV))) $(BIN)/python -m pytest
 
 lint: $(READY)
 	$(BIN)/ruff check

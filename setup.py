@@ -49,7 +49,7 @@ setup(
         ("share/ament_index/resource_index/packages", [f"resource/{NAME}"]),
         (f"share/{NAME}", ["package.xml"]),
         share_files("launch", "*.launch.py"),
-        share_files("config", "*.*"),
+        share_files("config", "[!.]*"),
     ],
     install_requires=["setuptools", "numpy>=1.26", "tqdm>=4.60"],
     extras_require={

@@ -72,7 +72,7 @@ def _scale(coefficient: Array, matrix: Array) -> Array:
 
 
 def hat(vector: ArrayLike) -> Array:
-    """(..., 3) -> so(3), hat(a) b = a x b; (..., 6) -> se(3), [[hat(phi), rho], [0, 0]]."""
+    """a^, a matrix: (..., 3) -> so(3), a^ b = a x b; (..., 6) -> se(3), [[phi^, rho], [0, 0]]."""
     v = np.asarray(vector, dtype=np.float64)
     if v.shape[-1:] == (6,):
         out = np.zeros((*v.shape[:-1], 4, 4))
