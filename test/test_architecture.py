@@ -15,7 +15,9 @@ PACKAGE = Path(hydranet_ros.__file__).parent
 STOREYS = [
     {"errors", "lie"},
     {"camera", "estimates", "trajectory", "metrics"},
-    {"commands"},
+    {"flow", "network", "stereo_vo", "fusion", "simulation"},
+    {"training", "pipeline", "sources", "report"},
+    {"experiments", "commands"},
     {"cli", "ros"},
 ]
 STOREY = {room: level for level, rooms in enumerate(STOREYS) for room in rooms}
