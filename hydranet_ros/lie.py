@@ -35,14 +35,42 @@ _MIX5_SERIES = [(-1) ** k * (k + 1) / factorial(2 * k + 5) for k in _TERMS]
 _COT_SERIES_BELOW = 0.25
 _BERNOULLI = [1 / 6, 1 / 30, 1 / 42, 1 / 30, 5 / 66, 691 / 2730, 7 / 6]
 _COT_SERIES = [b / factorial(2 * n) for n, b in enumerate(_BERNOULLI, start=1)]
+_AD2_SERIES = [(2 - n) * a for n, a in enumerate(_COT_SERIES, start=1)]
+_AD4_SERIES = [-(n - 1) * a for n, a in enumerate(_COT_SERIES, start=1)][1:]
+
+# Linear maps as matrices, because one product is faster than many assignments:
+# vector (3) -> hat (9), and rotation (9) -> 4 q q^T - I (16) with q = w x y z.
+_HAT = -np.array(
+    [
+        [[0, 0, 0], [0, 0, 1], [0, -1, 0]],
+        [[0, 0, -1], [0, 0, 0], [1, 0, 0]],
+        [[0, 1, 0], [-1, 0, 0], [0, 0, 0]],
+    ],
+    dtype=np.float64,
+).reshape(3, 9)
+
+
+def _four_outer() -> Array:
+    d = np.diag([1.0, 1.0, 1.0])
+    sign = np.array([[1, 1, 1], [1, -1, -1], [-1, 1, -1], [-1, -1, 1]])
+    out = np.zeros((3, 3, 4, 4))
+    for i in range(4):
+        out[..., i, i] = d * sign[i]
+    for k in range(3):
+        i, j = (k + 1) % 3, (k + 2) % 3
+        out[j, i, 0, k + 1] = out[j, i, k + 1, 0] = 1.0
+        out[i, j, 0, k + 1] = out[i, j, k + 1, 0] = -1.0
+        for a, b in ((i, j), (j, i)):
+            out[a, b, i + 1, j + 1] = out[a, b, j + 1, i + 1] = 1.0
+    return out.reshape(9, 16)
+
+
+_FOUR_OUTER = _four_outer()
 
 
 def _series(coefficients: list[float], x: Array) -> Array:
-    """sum_k c_k x^k, by Horner's rule."""
-    total = np.zeros_like(x)
-    for coefficient in reversed(coefficients):
-        total = total * x + coefficient
-    return total
+    """sum_k c_k x^k."""
+    return x[..., None] ** np.arange(len(coefficients)) @ np.array(coefficients)
 
 
 def _by_angle(
@@ -50,6 +78,8 @@ def _by_angle(
 ) -> Array:
     """Evaluate the series for small squared angles and `closed(theta2)` for the others."""
     small = theta2 < below
+    if small.all():
+        return _series(coefficients, theta2)
     return np.where(
         small,
         _series(coefficients, np.where(small, theta2, 0.0)),
@@ -58,13 +88,26 @@ def _by_angle(
 
 
 def _sin_over(theta: Array) -> Array:
-    """sin(theta) / theta."""
-    return np.sinc(theta / np.pi)
+    """sin(theta) / theta for theta >= 0; the least positive number stands in for 0."""
+    positive = np.maximum(theta, np.finfo(np.float64).tiny)
+    return np.sin(positive) / positive
 
 
 def _versine_over(theta: Array) -> Array:
     """(1 - cos(theta)) / theta^2, as a half-angle sine so that nothing cancels."""
-    return 0.5 * np.sinc(theta / (2.0 * np.pi)) ** 2
+    return 0.5 * _sin_over(0.5 * theta) ** 2
+
+
+def _sine_defect(theta2: Array) -> Array:
+    """(theta - sin(theta)) / theta^3."""
+    return _by_angle(
+        theta2, _SERIES_BELOW, _SIN3_SERIES, lambda t2: (1.0 - _sin_over(np.sqrt(t2))) / t2
+    )
+
+
+def _apply(matrix: Array, vector: Array) -> Array:
+    """Matrix times vector, batched."""
+    return (matrix @ vector[..., None])[..., 0]
 
 
 def _scale(coefficient: Array, matrix: Array) -> Array:
@@ -81,11 +124,7 @@ def hat(vector: ArrayLike) -> Array:
         return out
     if v.shape[-1:] != (3,):
         raise ValueError(f"hat takes vectors of 3 or 6 elements, got shape {v.shape}")
-    out = np.zeros((*v.shape[:-1], 3, 3))
-    out[..., 0, 1], out[..., 0, 2] = -v[..., 2], v[..., 1]
-    out[..., 1, 0], out[..., 1, 2] = v[..., 2], -v[..., 0]
-    out[..., 2, 0], out[..., 2, 1] = -v[..., 1], v[..., 0]
-    return out
+    return (v @ _HAT).reshape(*v.shape[:-1], 3, 3)
 
 
 # --- SO(3) ---------------------------------------------------------------------------------------
@@ -119,10 +158,8 @@ def so3_left_jacobian(phi: ArrayLike) -> Array:
     phi = np.asarray(phi, dtype=np.float64)
     theta2 = np.sum(phi * phi, axis=-1)
     k = hat(phi)
-    c = _by_angle(
-        theta2, _SERIES_BELOW, _SIN3_SERIES, lambda t2: (1.0 - _sin_over(np.sqrt(t2))) / t2
-    )
-    return np.eye(3) + _scale(_versine_over(np.sqrt(theta2)), k) + _scale(c, k @ k)
+    versine, defect = _versine_over(np.sqrt(theta2)), _sine_defect(theta2)
+    return np.eye(3) + _scale(versine, k) + _scale(defect, k @ k)
 
 
 def so3_left_jacobian_inverse(phi: ArrayLike) -> Array:
@@ -146,7 +183,7 @@ def project_to_so3(matrix: ArrayLike) -> Array:
     """The rotation nearest to a matrix: argmin_R |R - M|_F, by the polar decomposition."""
     u, _, vt = np.linalg.svd(np.asarray(matrix, dtype=np.float64))
     sign = np.ones(u.shape[:-1])
-    sign[..., -1] = np.linalg.det(u) * np.linalg.det(vt)
+    sign[..., -1] = np.sign(np.linalg.det(u) * np.linalg.det(vt))
     nearest: Array = (u * sign[..., None, :]) @ vt
     return nearest
 
@@ -167,28 +204,12 @@ def quaternion_from_matrix(rotation: ArrayLike) -> Array:
     scale, and never close to zero: right at every angle, pi included.
     """
     r = np.asarray(rotation, dtype=np.float64)
-    d0, d1, d2 = r[..., 0, 0], r[..., 1, 1], r[..., 2, 2]
-    wx, wy, wz = (
-        r[..., 2, 1] - r[..., 1, 2],
-        r[..., 0, 2] - r[..., 2, 0],
-        r[..., 1, 0] - r[..., 0, 1],
-    )
-    xy, xz, yz = (
-        r[..., 0, 1] + r[..., 1, 0],
-        r[..., 0, 2] + r[..., 2, 0],
-        r[..., 1, 2] + r[..., 2, 1],
-    )
-    rows = np.stack(
-        [
-            np.stack([1 + d0 + d1 + d2, wx, wy, wz], axis=-1),
-            np.stack([wx, 1 + d0 - d1 - d2, xy, xz], axis=-1),
-            np.stack([wy, xy, 1 - d0 + d1 - d2, yz], axis=-1),
-            np.stack([wz, xz, yz, 1 - d0 - d1 + d2], axis=-1),
-        ],
-        axis=-2,
-    )
-    best = np.argmax(np.diagonal(rows, axis1=-2, axis2=-1), axis=-1)
-    q = np.take_along_axis(rows, best[..., None, None], axis=-2)[..., 0, :]
+    rows = (r.reshape(*r.shape[:-2], 9) @ _FOUR_OUTER).reshape(*r.shape[:-2], 4, 4) + np.eye(4)
+    if (rows[..., 0, 0] > 1.0).all():  # below 120 deg the first row will do
+        q = rows[..., 0, :]
+    else:
+        best = np.argmax(np.diagonal(rows, axis1=-2, axis2=-1), axis=-1)
+        q = np.take_along_axis(rows, best[..., None, None], axis=-2)[..., 0, :]
     return quaternion_positive(q / np.linalg.norm(q, axis=-1, keepdims=True))
 
 
@@ -241,15 +262,22 @@ def se3_from(rotation: ArrayLike, translation: ArrayLike) -> Array:
 def se3_exp(xi: ArrayLike) -> Array:
     """Exp(xi) = [[Exp(phi), J(phi) rho], [0, 1]]."""
     xi = np.asarray(xi, dtype=np.float64)
-    rho, phi = xi[..., :3], xi[..., 3:]
-    return se3_from(so3_exp(phi), (so3_left_jacobian(phi) @ rho[..., None])[..., 0])
+    phi = xi[..., 3:]
+    k = hat(phi)
+    k2 = k @ k
+    theta2 = np.sum(phi * phi, axis=-1)
+    theta = np.sqrt(theta2)
+    versine = _versine_over(theta)
+    rotation = np.eye(3) + _scale(_sin_over(theta), k) + _scale(versine, k2)
+    jacobian = np.eye(3) + _scale(versine, k) + _scale(_sine_defect(theta2), k2)
+    return se3_from(rotation, _apply(jacobian, xi[..., :3]))
 
 
 def se3_log(pose: ArrayLike) -> Array:
     """Log(T) = (J(phi)^-1 r, phi): the inverse of `se3_exp`."""
     pose = np.asarray(pose, dtype=np.float64)
     phi = so3_log(pose[..., :3, :3])
-    rho = (so3_left_jacobian_inverse(phi) @ pose[..., :3, 3, None])[..., 0]
+    rho = _apply(so3_left_jacobian_inverse(phi), pose[..., :3, 3])
     return np.concatenate([rho, phi], axis=-1)
 
 
@@ -274,10 +302,38 @@ def se3_left_jacobian(xi: ArrayLike) -> Array:
 
 
 def se3_left_jacobian_inverse(xi: ArrayLike) -> Array:
-    """J(xi)^-1 = [[J^-1, -J^-1 Q J^-1], [0, J^-1]]; singular where the SO(3) one is."""
+    """J(xi)^-1 = I - ad/2 + c ad^2 + d ad^4, ad = ad(xi); singular where the SO(3) one is.
+
+    The sum over Bernoulli numbers B_n ad^n / n! ends there, because (ad^2 + theta^2)^2 ad = 0:
+    c u - d u^2 and its derivative must be those of -k(u), k = (theta/2) cot(theta/2) - 1, u = theta^2.
+    """
     xi = np.asarray(xi, dtype=np.float64)
-    j_inv = so3_left_jacobian_inverse(xi[..., 3:])
-    return _block_upper(j_inv, -j_inv @ _q_matrix(xi) @ j_inv)
+    theta2 = np.sum(xi[..., 3:] ** 2, axis=-1)
+    ad = se3_ad(xi)
+    ad2 = ad @ ad
+
+    def k(u: Array) -> tuple[Array, Array]:
+        half = 0.5 * np.sqrt(u)
+        cot = np.cos(half) / np.sin(half)
+        return half * cot - 1.0, (cot - half / np.sin(half) ** 2) / (8.0 * half)
+
+    def closed_c(u: Array) -> Array:
+        value, slope = k(u)
+        return slope - 2.0 * value / u
+
+    def closed_d(u: Array) -> Array:
+        value, slope = k(u)
+        return (slope * u - value) / (u * u)
+
+    c = _by_angle(theta2, _COT_SERIES_BELOW, _AD2_SERIES, closed_c)
+    d = _by_angle(theta2, _COT_SERIES_BELOW, _AD4_SERIES, closed_d)
+    return np.eye(6) - 0.5 * ad + _scale(c, ad2) + _scale(d, ad2 @ ad2)
+
+
+def se3_ad(xi: ArrayLike) -> Array:
+    """ad(xi) = [[hat(phi), hat(rho)], [0, hat(phi)]], so that Ad(Exp(xi)) = exp(ad(xi))."""
+    xi = np.asarray(xi, dtype=np.float64)
+    return _block_upper(hat(xi[..., 3:]), hat(xi[..., :3]))
 
 
 def _block_upper(diagonal: Array, corner: Array) -> Array:
@@ -298,9 +354,6 @@ def _q_matrix(xi: Array) -> Array:
     r, p = hat(xi[..., :3]), hat(xi[..., 3:])
     theta2 = np.sum(xi[..., 3:] ** 2, axis=-1)
 
-    def closed_a(t2: Array) -> Array:
-        return (1.0 - _sin_over(np.sqrt(t2))) / t2
-
     def closed_b(t2: Array) -> Array:
         return (0.5 - _versine_over(np.sqrt(t2))) / t2
 
@@ -309,7 +362,7 @@ def _q_matrix(xi: Array) -> Array:
         value: Array = (2.0 * t - 3.0 * np.sin(t) + t * np.cos(t)) / (2.0 * t2 * t2 * t)
         return value
 
-    a = _by_angle(theta2, _SERIES_BELOW, _SIN3_SERIES, closed_a)
+    a = _sine_defect(theta2)
     b = _by_angle(theta2, _SERIES_BELOW, _COS4_SERIES, closed_b)
     c = _by_angle(theta2, _SERIES_BELOW, _MIX5_SERIES, closed_c)
     pr, rp = p @ r, r @ p

@@ -3,14 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-
-# A slow machine is not a failing test.
-settings.register_profile(
-    "any machine", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
-settings.load_profile("any machine")
 
 SHAPES = [(), (5,), (2, 3)]
 NEAR_ZERO = [0.0, 1e-300, 1e-160, 1e-16, 1e-8, 1e-4]

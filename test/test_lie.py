@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+import scipy.linalg
 import transforms3d
 from hypothesis import given
 from hypothesis import strategies as st
@@ -233,6 +234,14 @@ def test_jacobian_matches_central_differences(group, data):
     assert_close(np.swapaxes(columns, -1, -2), group.jacobian(x[..., 0, :]), 2e-8)
 
 
+@given(twists())
+def test_ad_generates_the_adjoint(xi):
+    ad = np.reshape(lie.se3_ad(xi), (-1, 6, 6))
+    adjoint = np.reshape(lie.se3_adjoint(lie.se3_exp(xi)), (-1, 6, 6))
+    for generator, expected in zip(ad, adjoint, strict=True):
+        assert_close(scipy.linalg.expm(generator), expected, 1e-11)
+
+
 # --- hat and quaternions -------------------------------------------------------------------------
 
 
@@ -339,6 +348,14 @@ def test_distance_is_the_appendix_function_of_the_angle(
     step = exp(angle * direction[1])
     b = lie.quaternion_multiply(step, a) if a.shape == (4,) else step @ a
     assert_close(distance(a, b), of_angle(angle), 4e-15)
+
+
+@given(rotation_vectors(count=2))
+def test_quaternionic_distance_ignores_signs(vectors):
+    a, b = lie.quaternion_exp(vectors)
+    angle = lie.angular_distance(*lie.so3_exp(vectors))
+    for sign in (1.0, -1.0):
+        assert_close(lie.quaternionic_distance(a, sign * b), 2 * np.sin(angle / 4), 4e-15)
 
 
 @each_distance
@@ -473,6 +490,13 @@ def test_projection_keeps_rotations(phi):
     assert_close(lie.project_to_so3(r), r, 4e-15)
 
 
+def test_projection_makes_rounded_rotations_orthonormal():
+    rounded = random_rotations(rng(), 20_000).astype(np.float32)
+    r = lie.project_to_so3(rounded)
+    assert_close(r @ np.swapaxes(r, -1, -2), np.broadcast_to(np.eye(3), r.shape), 6e-15)
+    assert_close(r, rounded, 1e-6)
+
+
 @each_seed
 def test_projection_is_the_nearest_rotation(seed):
     generator = rng(seed)
@@ -533,6 +557,7 @@ ARGUMENTS = {
     "se3_log": "T",
     "se3_inverse": "T",
     "se3_adjoint": "T",
+    "se3_ad": "xi",
     "se3_left_jacobian": "xi",
     "se3_left_jacobian_inverse": "xi",
     "angular_distance": "R R",
@@ -554,16 +579,22 @@ def test_every_public_function_has_a_batch_test():
     assert public == ARGUMENTS.keys()
 
 
+def results(name, arguments):
+    """What a function of `lie` returns, as a tuple of arrays."""
+    value = getattr(lie, name)(*arguments)
+    return value if isinstance(value, tuple) else (value,)
+
+
 @pytest.mark.parametrize("shape", [*SHAPES, (0,)], ids=str)
 @pytest.mark.parametrize(("name", "kinds"), ARGUMENTS.items(), ids=ARGUMENTS.keys())
 def test_a_batch_is_a_loop(name, kinds, shape):
-    function, generator = getattr(lie, name), rng()
+    generator = rng()
     arguments = [MAKE[kind](generator, shape) for kind in kinds.split()]
-    batched = function(*arguments)
-    single = np.shape(function(*(MAKE[kind](generator, ()) for kind in kinds.split())))
-    assert np.shape(batched) == (*shape, *single)
-    for index in np.ndindex(shape):
-        assert_close(batched[index], function(*(a[index] for a in arguments)), 1e-13)
+    example = results(name, [MAKE[kind](generator, ()) for kind in kinds.split()])
+    for k, batched in enumerate(results(name, arguments)):
+        assert np.shape(batched) == (*shape, *np.shape(example[k]))
+        for index in np.ndindex(shape):
+            assert_close(batched[index], results(name, [a[index] for a in arguments])[k], 1e-13)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf, isfinite
+from numbers import Integral, Real
 
 from hydranet_ros.camera import Camera, StereoCamera
 
@@ -12,10 +13,12 @@ _FOCAL_BY_WIDTH = 718.856 / 1241.0
 _CENTRE_BY_WIDTH = 607.1928 / 1241.0
 _CENTRE_BY_HEIGHT = 185.2157 / 376.0
 _BASELINE_M = 0.54
+# Every facet of the street is looked at for every frame: this keeps their number in bounds.
+LONGEST_M = 3000.0
 
 
 @dataclass(frozen=True)
-class Motion:
+class Platform:
     """How a platform moves; amplitudes are root mean squares of smooth random signals."""
 
     speed_m_s: float
@@ -28,10 +31,10 @@ class Motion:
     frequency_hz: float  # centre of the band these signals live in
 
 
-MOTIONS = {
-    "car": Motion(8.0, 1.65, 0.15, 0.2, 0.25, 0.015, 0.12, 0.9),
-    "robot": Motion(1.2, 0.5, 6.0, 0.7, 0.7, 0.006, 0.25, 0.7),
-    "handheld": Motion(1.3, 1.6, 9.0, 3.5, 2.5, 0.03, 0.2, 0.6),
+PLATFORMS = {
+    "car": Platform(8.0, 1.65, 0.15, 0.2, 0.25, 0.015, 0.12, 0.9),
+    "robot": Platform(1.2, 0.5, 6.0, 0.7, 0.7, 0.006, 0.25, 0.7),
+    "handheld": Platform(1.3, 1.6, 9.0, 3.5, 2.5, 0.03, 0.2, 0.6),
 }
 
 
@@ -89,14 +92,18 @@ class StreetConfig:
     noise_sigma: float = 1.0
 
     def __post_init__(self) -> None:
-        for name, low, high in _WHOLE_RANGES:
-            _check(name, getattr(self, name), low, high, whole=True)
-        for name, low, high in _RANGES:
-            _check(name, getattr(self, name), low, high)
+        for ranges, whole in ((_WHOLE_RANGES, True), (_RANGES, False)):
+            for name, (low, high) in ranges.items():
+                _check(name, getattr(self, name), low, high, whole)
         if self.speed_m_s is not None:
             _check("speed_m_s", self.speed_m_s, 0.0, 60.0)
-        if self.motion not in MOTIONS:
-            raise ValueError(f"motion must be one of {', '.join(MOTIONS)}, got {self.motion!r}")
+        if self.motion not in PLATFORMS:
+            raise ValueError(f"motion must be one of {', '.join(PLATFORMS)}, got {self.motion!r}")
+        length = self.mean_speed_m_s * self.frames / self.rate_hz
+        if length > LONGEST_M:
+            raise ValueError(
+                f"frames: {self.frames} of them drive {length:.0f} m, at most {LONGEST_M:.0f} m"
+            )
         if self.camera is not None and not isinstance(self.camera, StereoCamera):
             raise ValueError(f"camera must be a StereoCamera, got {self.camera!r}")
 
@@ -110,44 +117,43 @@ class StreetConfig:
         return StereoCamera(Camera(focal, focal, *centre), _BASELINE_M)
 
     @property
-    def profile(self) -> Motion:
+    def platform(self) -> Platform:
         """The numbers behind `motion`."""
-        return MOTIONS[self.motion]
+        return PLATFORMS[self.motion]
 
     @property
     def mean_speed_m_s(self) -> float:
         """`speed_m_s`, or that of the motion."""
-        return self.profile.speed_m_s if self.speed_m_s is None else self.speed_m_s
+        return self.platform.speed_m_s if self.speed_m_s is None else self.speed_m_s
 
 
-_WHOLE_RANGES = (
-    ("seed", 0, inf),
-    ("frames", 1, 100_000),
-    ("width", 16, 8192),
-    ("height", 16, 8192),
-    ("moving_cars", 0, 100),
-    ("crossing_cars", 0, 100),
-)
-_RANGES = (
-    ("rate_hz", 0.1, 1000.0),
-    ("speed_variation", 0.0, 1.0),
-    ("max_heading_deg", 0.0, 75.0),
-    ("wobble", 0.0, 3.0),
-    ("clutter", 0.0, 1.0),
-    ("texture_contrast", 0.0, 2.0),
-    ("blur_sigma_px", 0.0, 20.0),
-    ("shutter_s", 0.0, 1.0),
-    ("gain", 0.01, 10.0),
-    ("gamma", 0.1, 10.0),
-    ("gain_drift", 0.0, 0.9),
-    ("right_gain", 0.1, 10.0),
-    ("noise_sigma", 0.0, 100.0),
-)
+_WHOLE_RANGES: dict[str, tuple[float, float]] = {
+    "seed": (0, inf),
+    "frames": (1, 100_000),
+    "width": (16, 4096),
+    "height": (16, 4096),
+    "moving_cars": (0, 100),
+    "crossing_cars": (0, 100),
+}
+_RANGES: dict[str, tuple[float, float]] = {
+    "rate_hz": (0.1, 1000.0),
+    "speed_variation": (0.0, 1.0),
+    "max_heading_deg": (0.0, 75.0),
+    "wobble": (0.0, 3.0),
+    "clutter": (0.0, 1.0),
+    "texture_contrast": (0.0, 2.0),
+    "blur_sigma_px": (0.0, 20.0),
+    "shutter_s": (0.0, 1.0),
+    "gain": (0.01, 10.0),
+    "gamma": (0.1, 10.0),
+    "gain_drift": (0.0, 0.9),
+    "right_gain": (0.1, 10.0),
+    "noise_sigma": (0.0, 100.0),
+}
 
 
 def _check(name: str, value: object, low: float, high: float, whole: bool = False) -> None:
-    kinds = (int,) if whole else (int, float)
-    good = isinstance(value, kinds) and not isinstance(value, bool)
-    if not (good and isfinite(value) and low <= value <= high):  # type: ignore[arg-type,operator]
+    right_kind = isinstance(value, Integral if whole else Real) and not isinstance(value, bool)
+    if not (right_kind and isfinite(value) and low <= value <= high):  # type: ignore[arg-type,operator]
         kind = "a whole number" if whole else "a number"
         raise ValueError(f"{name} must be {kind} from {low} to {high}, got {value!r}")

@@ -89,8 +89,8 @@ class Drive:
         self._speed = config.mean_speed_m_s
         self._omega = 2.0 * np.pi * np.array([0.04, 0.09, 0.17]) * rng.uniform(0.8, 1.2, 3)
         self._phase = rng.uniform(0.0, 2.0 * np.pi, 3)
-        profile = config.profile
-        self._wobbles = [Wobble(rng, profile.frequency_hz) for _ in range(5)]
+        platform = config.platform
+        self._wobbles = [Wobble(rng, platform.frequency_hz) for _ in range(5)]
         self.duration_s = (config.frames - 1) / config.rate_hz
         length = float(self.distance(np.array(self.duration_s)))
         self.line = Line(rng, length, np.radians(config.max_heading_deg))
@@ -105,15 +105,15 @@ class Drive:
     def pose(self, time_s: ArrayLike) -> Array:
         """T_w_c at (...) times: (..., 4, 4)."""
         t = np.asarray(time_s, dtype=np.float64)
-        profile, scale = self._config.profile, self._config.wobble
+        platform, scale = self._config.platform, self._config.wobble
         yaw, pitch, roll, heave, sway = (wobble(t) * scale for wobble in self._wobbles)
-        x, z, heading = self.line.locate(self.distance(t), sway * profile.sway_m)
+        x, z, heading = self.line.locate(self.distance(t), sway * platform.sway_m)
         rotation = rotation_of(
-            heading + yaw * np.radians(profile.yaw_deg),
-            pitch * np.radians(profile.pitch_deg),
-            roll * np.radians(profile.roll_deg),
+            heading + yaw * np.radians(platform.yaw_deg),
+            pitch * np.radians(platform.pitch_deg),
+            roll * np.radians(platform.roll_deg),
         )
-        return lie.se3_from(rotation, np.stack([x, heave * profile.heave_m, z], axis=-1))
+        return lie.se3_from(rotation, np.stack([x, heave * platform.heave_m, z], axis=-1))
 
 
 def rotation_of(yaw: Array, pitch: ArrayLike = 0.0, roll: ArrayLike = 0.0) -> Array:

@@ -1,9 +1,9 @@
-"""Which facet every pixel sees, and its grey level.
+"""Which facet every pixel sees.
 
 For a camera at a pose, everything about a facet that a pixel p = (u, v, 1) needs is a 3x3 matrix:
 H p = (a, b, 1/z), with texels a z, b z. Visibility is a z-buffer of inverse depth, which is affine
 in the image, evaluated at several points in every pixel, so that outlines are anti-aliased and
-where they are is exact to a fraction of a pixel's sixteenth.
+are where they belong to within a sixteenth of a pixel.
 """
 
 from __future__ import annotations
@@ -16,28 +16,37 @@ from numpy.typing import NDArray
 from hydranet_ros import lie
 from hydranet_ros.camera import Camera
 from hydranet_ros.lie import Array
-from hydranet_ros.simulation.path import GroundMap
+from hydranet_ros.simulation.atlas import Image
 from hydranet_ros.simulation.scene import GROUND, SKY, Scene
-from hydranet_ros.simulation.textures import (
-    GROUND_LENGTH_M,
-    GROUND_WIDTH_M,
-    ROAD_CENTRE_M,
-    SKY_BOTTOM_RAD,
-    SKY_TOP_RAD,
-    Atlas,
-    Image,
-)
 
 Ids = NDArray[np.int16]
 Index = NDArray[np.intp]
+Columns = NDArray[np.uint16]
 
 # Eight points in the unit pixel, no two in the same row or column of sixteenths, mean zero.
-SAMPLES = np.array(
-    [(1, -3), (-1, 3), (5, 1), (-3, -5), (-5, 5), (-7, -1), (3, 7), (7, -7)], dtype=np.float64
-) / 16.0
+SAMPLES = (
+    np.array(
+        [(1, -3), (-1, 3), (5, 1), (-3, -5), (-5, 5), (-7, -1), (3, 7), (7, -7)], dtype=np.float64
+    )
+    / 16.0
+)
 CENTRE = np.zeros((1, 2))
+LEFT, RIGHT = 1, 2
 _NEAR_M = 0.2
-_LEAST_INVERSE_DEPTH = 1e-5  # 100 km: keeps texels finite at the horizon
+_LEVEL_PX = 1e-6  # an edge that rises less is level
+
+
+@dataclass(frozen=True, eq=False)
+class Outlines:
+    """Polygons in the image, front to back; polygon k has edges starts[k] to starts[k + 1]."""
+
+    facet: list[int]
+    starts: list[int]
+    box: list[list[int]]  # x0, y0, x1, y1: the pixels that a polygon may touch
+    y_span: list[list[float]]
+    nearest: list[float]  # largest inverse depth
+    edges: Array  # (n, 2, 1, 1): slope m and intercept c of x = m y + c
+    side: NDArray[np.int8]  # of an edge: LEFT or RIGHT of the inside, 0 if it is level
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,13 +58,14 @@ class View:
     # (facets, 3, 3). Of the ground: metres from the camera in x and z of the world, so that
     # nothing is lost far from the origin. Of the sky: the direction in the world.
     homography: Array
-    outlines: list[tuple[int, Array]]  # facets that may be seen, with their corners in pixels
+    outlines: Outlines  # of the facets that may be seen
 
 
 def view(scene: Scene, camera: Camera, size: tuple[int, int], T_w_c: Array, T_w_b: Array) -> View:
     """Set a camera up; size is (width, height), T_w_b the poses of the bodies."""
     T_c_b = lie.se3_inverse(T_w_c) @ T_w_b
-    k_inv = np.linalg.inv(np.array([[camera.fx, 0, camera.cx], [0, camera.fy, camera.cy], [0, 0, 1]]))
+    k = np.array([[camera.fx, 0.0, camera.cx], [0.0, camera.fy, camera.cy], [0.0, 0.0, 1.0]])
+    k_inv = np.linalg.inv(k)
     pose = T_c_b[scene.body]
     normal = (pose[:, :3, :3] @ scene.plane[:, :3, None])[..., 0]
     offset = scene.plane[:, 3] + np.sum(normal * pose[:, :3, 3], axis=-1)
@@ -75,31 +85,49 @@ def view(scene: Scene, camera: Camera, size: tuple[int, int], T_w_c: Array, T_w_
 
 def _outlines(
     scene: Scene, camera: Camera, size: tuple[int, int], T_c_b: Array, facing: NDArray[np.bool_]
-) -> list[tuple[int, Array]]:
-    """Corners in pixels of every facet that faces the camera and meets the image."""
-    pose = T_c_b[scene.corner_body]
-    points = (pose[:, :3, :3] @ scene.corners[..., None])[..., 0] + pose[:, :3, 3]
-    starts = scene.starts
-    nearest = np.minimum.reduceat(points[:, 2], starts[:-1])
-    farthest = np.maximum.reduceat(points[:, 2], starts[:-1])
-    pixels = camera.project(np.where(points[:, 2:] < _NEAR_M, np.nan, points))
-    low = np.fmin.reduceat(pixels, starts[:-1])
-    high = np.fmax.reduceat(pixels, starts[:-1])
-    # The bounds of a facet that is cut by the near plane are not known before it is clipped.
-    meets = (nearest < _NEAR_M) | ((high > -1.0) & (low < size)).all(axis=-1)
-    drawn = facing & (farthest > _NEAR_M) & meets
+) -> Outlines:
+    """Every facet that faces the camera and meets the image."""
+    points = scene.corners @ T_c_b[0, :3, :3].T + T_c_b[0, :3, 3]
+    moving = np.flatnonzero(scene.corner_body)
+    pose = T_c_b[scene.corner_body[moving]]
+    points[moving] = (pose[:, :3, :3] @ scene.corners[moving, :, None])[..., 0] + pose[:, :3, 3]
+    nearest = np.minimum.reduceat(points[:, 2], scene.starts[:-1])
+    farthest = np.maximum.reduceat(points[:, 2], scene.starts[:-1])
+    drawn = facing & (farthest > _NEAR_M)
     drawn[[GROUND, SKY]] = False
-    order = np.argsort(nearest, kind="stable")  # front to back, so that hidden ones are cheap
-    out = []
-    for facet in order[drawn[order]]:
-        corners = slice(starts[facet], starts[facet + 1])
-        outline = pixels[corners]
-        if nearest[facet] < _NEAR_M:
-            outline = camera.project(_clip(points[corners]))
-            if (outline.max(axis=0) <= -1.0).any() or (outline.min(axis=0) >= size).any():
-                continue
-        out.append((int(facet), outline))
-    return out
+    drawn &= _may_meet(camera, points, scene.starts, size) | (nearest <= _NEAR_M)
+    order = np.argsort(nearest, kind="stable")
+    order = order[drawn[order]]
+    polygons = []
+    for facet in order:
+        corners = points[scene.starts[facet] : scene.starts[facet + 1]]
+        polygons.append(corners if nearest[facet] > _NEAR_M else _clip(corners))
+    starts = np.cumsum([0] + [len(p) for p in polygons])
+    if not polygons:
+        return Outlines([], [0], [], [], [], np.zeros((0, 2, 1, 1)), np.zeros(0, dtype=np.int8))
+    pixels = camera.project(np.concatenate(polygons))
+    low, high = (f.reduceat(pixels, starts[:-1]) for f in (np.minimum, np.maximum))
+    # Clamped before rounding: a facet just ahead of the near plane reaches very far out.
+    box = np.hstack([np.maximum(low, 0.0), np.minimum(high + 2.0, size)]).clip(0.0).astype(int)
+    near = 1.0 / np.maximum(nearest[order], _NEAR_M)
+    spans = np.stack([low[:, 1], high[:, 1]], axis=-1)
+    return Outlines(
+        order.tolist(),
+        starts.tolist(),
+        box.tolist(),
+        spans.tolist(),
+        near.tolist(),
+        *_edges(pixels, starts),
+    )
+
+
+def _may_meet(
+    camera: Camera, points: Array, starts: Index, size: tuple[int, int]
+) -> NDArray[np.bool_]:
+    """Whether the bounds of facets reach into the image; right for those wholly ahead of us."""
+    pixels = camera.project(np.where(points[:, 2:] > _NEAR_M, points, 1.0))
+    low, high = (f.reduceat(pixels, starts[:-1]) for f in (np.minimum, np.maximum))
+    return np.asarray(((high > -1.0) & (low < size)).all(axis=-1))
 
 
 def _clip(corners: Array) -> Array:
@@ -114,147 +142,66 @@ def _clip(corners: Array) -> Array:
     return np.array(out)
 
 
+def _edges(pixels: Array, starts: Index) -> tuple[Array, NDArray[np.int8]]:
+    """Slopes and intercepts of the edges of convex polygons, and on which side they are."""
+    following = np.arange(1, len(pixels) + 1)
+    following[starts[1:] - 1] = starts[:-1]
+    (x, y), (run, rise) = pixels.T, (pixels[following] - pixels).T
+    level = np.abs(rise) < _LEVEL_PX  # bounds the rows only
+    slope = run / np.where(level, 1.0, rise)
+    edges = np.stack([slope, x - slope * y], axis=-1)[:, :, None, None]
+    # Going around, the edges of one side rise and those of the other fall.
+    twice_area = np.add.reduceat(x * rise - y * run, starts[:-1])
+    clockwise = np.repeat(twice_area > 0.0, np.diff(starts))
+    side = np.where((rise < 0.0) == clockwise, LEFT, RIGHT)
+    return edges, np.where(level, 0, side).astype(np.int8)
+
+
 def visible(seen: View, size: tuple[int, int], samples: Array) -> tuple[Ids, Image]:
     """(n, height, width) facet and inverse depth at n sample points of every pixel."""
     width, height = size
     columns, rows = np.arange(width), np.arange(height)
     a, b, c = seen.homography[GROUND, 2]
     down = b * (rows[None, :] + samples[:, 1:]) + c + a * samples[:, :1]  # (n, height)
-    depth = (down[..., None] + a * columns).astype(np.float32)
+    depth = down.astype(np.float32)[..., None] + (a * columns).astype(np.float32)
     ids = np.where(depth > 0.0, np.int16(GROUND), np.int16(SKY))
     np.maximum(depth, 0.0, out=depth)
-    for facet, outline in seen.outlines:
-        _draw(ids, depth, samples, facet, outline, seen.homography[facet, 2])
+    for k, facet in enumerate(seen.outlines.facet):
+        _draw(ids, depth, samples, seen.outlines, k, seen.homography[facet, 2])
     return ids, depth
 
 
 def _draw(
-    ids: Ids, depth: Image, samples: Array, facet: int, outline: Array, plane: Array
+    ids: Ids, depth: Image, samples: Array, outlines: Outlines, k: int, plane: Array
 ) -> None:
-    """Write a facet where it is inside its outline and nearer than what is there."""
-    _, height, width = ids.shape
-    (x0, y0), (x1, y1) = np.floor(outline.min(axis=0)), np.ceil(outline.max(axis=0)) + 1.0
-    x0, y0 = max(int(x0), 0), max(int(y0), 0)
-    x1, y1 = min(int(x1), width), min(int(y1), height)
+    """Write polygon k where it is nearer than what is there; plane is its inverse depth."""
+    x0, y0, x1, y1 = outlines.box[k]
     window = np.s_[:, y0:y1, x0:x1]
-    # 1/z is affine in the image, so no pixel of the facet is nearer than its nearest corner.
-    if (outline @ plane[:2]).max() + plane[2] <= depth[window].min():
+    before = depth[window]
+    if before.size == 0 or outlines.nearest[k] <= before.min():
         return
     y = np.arange(y0, y1) + samples[:, 1:]  # (n, rows)
     shift = samples[:, :1] + x0
-    first, last = _spans(outline, y)
-    begin = np.clip(np.ceil(first - shift), 0.0, x1 - x0).astype(np.uint16)
-    end = np.clip(np.floor(last - shift) + 1.0, begin, x1 - x0).astype(np.uint16)
+    begin, count = _spans(outlines, k, y, shift)
     columns = np.arange(x1 - x0, dtype=np.uint16)
     start = (plane[0] * shift + plane[1] * y + plane[2]).astype(np.float32)
     value = start[..., None] + (plane[0] * columns).astype(np.float32)
     # Unsigned subtraction wraps around left of `begin`: one comparison checks both ends.
-    wins = (columns - begin[..., None]) < (end - begin)[..., None]
-    wins &= value > depth[window]
-    np.copyto(depth[window], value, where=wins)
-    np.copyto(ids[window], np.int16(facet), where=wins)
+    wins = (columns - begin[..., None]) < count[..., None]
+    wins &= value > before
+    np.copyto(before, value, where=wins)
+    np.copyto(ids[window], np.int16(outlines.facet[k]), where=wins)
 
 
-def _spans(outline: Array, y: Array) -> tuple[Array, Array]:
-    """First and last x inside a convex outline on every row y; first > last where there is none."""
-    after = np.concatenate([outline[1:], outline[:1]])
-    rise = after[:, 1] - outline[:, 1]
-    slanted = np.abs(rise) > 1e-9  # level edges only bound the rows
-    p, run, rise = outline[slanted], (after - outline)[slanted, 0], rise[slanted]
-    x = p[:, 0, None, None] + (run / rise)[:, None, None] * (y - p[:, 1, None, None])
-    # Going around, the edges of one side rise and those of the other fall.
-    clockwise = np.sum(outline[:, 0] * after[:, 1] - outline[:, 1] * after[:, 0]) > 0.0
-    left = (rise < 0.0) == clockwise
-    first = x[left].max(axis=0, initial=-1e9)
-    last = x[~left].min(axis=0, initial=1e9)
-    outside = (y < outline[:, 1].min()) | (y > outline[:, 1].max())
-    last[outside] = -1e9
-    return first, last
-
-
-def fragments(ids: Ids) -> tuple[Index, Index, Array]:
-    """(pixel, facet, share of the pixel) of every facet in every pixel; pixels are flat indices."""
-    count, height, width = ids.shape
-    flat = ids.reshape(count, -1)
-    whole = (flat == flat[0]).all(axis=0)
-    inner, outer = np.flatnonzero(whole), np.flatnonzero(~whole)
-    mixed = np.sort(flat[:, outer], axis=0)
-    starts = np.ones(mixed.shape, dtype=bool)
-    starts[1:] = mixed[1:] != mixed[:-1]
-    # Column by column, so that a run of equal facets never reaches into the next pixel.
-    at = np.flatnonzero(starts.T)
-    share = np.diff(np.append(at, mixed.size)) / count
-    pixel = np.concatenate([inner, outer[at // count]])
-    facet = np.concatenate([flat[0, inner], mixed.T.reshape(-1)[at]]).astype(np.intp)
-    return pixel, facet, np.concatenate([np.ones(inner.size), share])
-
-
-class Shader:
-    """Grey levels of fragments at their pixel's centre, filtered over the pixel."""
-
-    def __init__(self, scene: Scene, ground: GroundMap, textures: Atlas, contrast: float) -> None:
-        self._scene, self._ground, self._textures = scene, ground, textures
-        self._contrast = contrast
-
-    def image(self, seen: View, size: tuple[int, int], focal: float) -> Image:
-        """(height, width) grey levels 0..255 and beyond, before lens and sensor."""
-        width, height = size
-        ids, _ = visible(seen, size, SAMPLES)
-        pixel, facet, share = fragments(ids)
-        y, x = np.divmod(pixel, width)
-        grey = self._grey(seen, facet, x.astype(np.float32), y.astype(np.float32), focal)
-        total = np.bincount(pixel, weights=grey * share, minlength=width * height)
-        return total.reshape(height, width).astype(np.float32)
-
-    def _grey(self, seen: View, facet: Index, x: Image, y: Image, focal: float) -> Image:
-        h = [column[facet] for column in seen.homography.reshape(-1, 9).T.astype(np.float32)]
-        a, b, w = (h[k] * x + h[k + 1] * y + h[k + 2] for k in (0, 3, 6))
-        sky, ground = np.flatnonzero(facet == SKY), np.flatnonzero(facet == GROUND)
-        direction = a[sky], b[sky], w[sky]
-        z = 1.0 / np.maximum(w, _LEAST_INVERSE_DEPTH)
-        uv = [a * z, b * z]
-        by_x = [(h[0] - uv[0] * h[6]) * z, (h[3] - uv[1] * h[6]) * z]
-        by_y = [(h[1] - uv[0] * h[7]) * z, (h[4] - uv[1] * h[7]) * z]
-        self._follow_street(seen, uv, by_x, by_y, ground)
-        spans = [by_x[k] * by_x[k] + by_y[k] * by_y[k] for k in (0, 1)]
-        self._sky(direction, focal, uv, spans, sky)
-        texture = self._scene.texture[facet]
-        grey = self._textures.sample(texture, uv, spans)
-        mean = self._textures.mean[texture]
-        gain = self._scene.gain.astype(np.float32)[facet]
-        return gain * (mean + np.float32(self._contrast) * (grey - mean))
-
-    def _follow_street(
-        self, seen: View, uv: list[Image], by_x: list[Image], by_y: list[Image], at: Index
-    ) -> None:
-        """From metres from the camera to texels along and across the street, in place."""
-        x, z = (uv[0][at] + seen.T_w_c[0, 3], uv[1][at] + seen.T_w_c[2, 3])
-        (s, d), d_x, d_z = self._ground(x, z)
-        across = d - ROAD_CENTRE_M
-        # Past half a tile, fold back and forth over the pavement instead of repeating the road.
-        half, fold = 0.5 * GROUND_WIDTH_M, 0.25 * GROUND_WIDTH_M
-        beyond = np.abs(np.mod(np.abs(across), 2.0 * fold) - fold)
-        across = np.where(np.abs(across) > half, np.sign(across) * (half - beyond), across)
-        texels, slopes = self._textures.size[GROUND], []
-        for k, (value, tile) in enumerate(((s, GROUND_LENGTH_M), (across + half, GROUND_WIDTH_M))):
-            scale = texels[k] / tile
-            uv[k][at] = np.mod(value * scale, texels[k])
-            by = [(d_x[k] * by[0][at] + d_z[k] * by[1][at]) * scale for by in (by_x, by_y)]
-            slopes.append(by)
-        for k in (0, 1):
-            by_x[k][at], by_y[k][at] = slopes[k]
-
-    def _sky(
-        self, direction: tuple[Image, Image, Image], focal: float, uv: list[Image],
-        spans: list[Image], at: Index
-    ) -> None:
-        """Texels of directions at infinity, in place."""
-        right, down, ahead = direction
-        width, height = self._textures.size[SKY]
-        azimuth = np.arctan2(right, ahead)
-        elevation = np.arctan2(-down, np.hypot(right, ahead))
-        per_rad = width / (2.0 * np.pi), height / (SKY_TOP_RAD - SKY_BOTTOM_RAD)
-        uv[0][at] = azimuth * per_rad[0]
-        uv[1][at] = np.clip((SKY_TOP_RAD - elevation) * per_rad[1], 0.0, height - 1.0)
-        for k in (0, 1):
-            spans[k][at] = (per_rad[k] / focal) ** 2
+def _spans(outlines: Outlines, k: int, y: Array, shift: Array) -> tuple[Columns, Columns]:
+    """First column of the box inside polygon k, and how many there are, on every sample row y."""
+    part = slice(outlines.starts[k], outlines.starts[k + 1])
+    edges, side = outlines.edges[part], outlines.side[part]
+    x = edges[:, 0] * y + edges[:, 1]
+    first = x[side == LEFT].max(axis=0, initial=-1e9)
+    last = x[side == RIGHT].min(axis=0, initial=1e9)
+    width, (top, bottom) = outlines.box[k][2] - outlines.box[k][0], outlines.y_span[k]
+    begin = np.minimum(np.maximum(np.ceil(first - shift), 0.0), width)
+    count = np.minimum(np.floor(last - shift) + 1.0, width) - begin
+    count *= (y >= top) & (y <= bottom)
+    return begin.astype(np.uint16), np.maximum(count, 0.0).astype(np.uint16)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import cv2
 import numpy as np
@@ -14,13 +15,16 @@ from hydranet_ros.camera import StereoCamera
 from hydranet_ros.lie import Array
 from hydranet_ros.simulation.config import StreetConfig
 from hydranet_ros.simulation.path import Drive, GroundMap
-from hydranet_ros.simulation.raster import CENTRE, SKY, Shader, View, view, visible
-from hydranet_ros.simulation.scene import build_scene
+from hydranet_ros.simulation.raster import CENTRE, View, view, visible
+from hydranet_ros.simulation.scene import SKY
+from hydranet_ros.simulation.shading import Shader
 from hydranet_ros.simulation.textures import atlas
+from hydranet_ros.simulation.town import build_scene
 
 LEFT, RIGHT = 0, 1
-# A point is hidden where something else is nearer by more than this share of the depth.
-_HIDDEN_BY = 0.01
+# A point is hidden where something is nearer by more than this share of the depth, and by more
+# than this inverse depth (per metre), which is a few hundredths of a pixel of disparity.
+_HIDDEN_BY, _HIDDEN_BY_INVERSE = 0.01, 2e-4
 _BLUR_TAPS = 9
 
 
@@ -56,14 +60,18 @@ class Street:
         street, drive, drift = np.random.SeedSequence([config.seed, 0]).spawn(3)
         self._drive = Drive(config, np.random.default_rng(drive))
         self._scene = build_scene(config, self._drive, np.random.default_rng(street))
-        self._shader = Shader(
-            self._scene, GroundMap(self._drive.line), atlas(config.seed), config.texture_contrast
-        )
         self._size = config.width, config.height
         times = np.arange(config.frames) / config.rate_hz
         self.T_w_c: Array = self._drive.pose(times)
+        self.T_w_c.setflags(write=False)
         self.stamps_ns: list[int] = [round(k * 1e9 / config.rate_hz) for k in range(config.frames)]
         self._gains = _gains(config, np.random.default_rng(drift), times)
+
+    @cached_property
+    def _shader(self) -> Shader:
+        """Made when the first image is asked for: depth and flow do without textures."""
+        ground, config = GroundMap(self._drive.line), self.config
+        return Shader(self._scene, ground, atlas(config.seed), config.texture_contrast)
 
     def __len__(self) -> int:
         return self.config.frames
@@ -78,7 +86,7 @@ class Street:
         return StereoFrame(self.stamps_ns[index], left, right, self.T_w_c[index])
 
     def depth(self, index: int) -> NDArray[np.float32]:
-        """z in metres at the centre of every left pixel; infinite in the sky."""
+        """Metres along the optical axis at the centre of every left pixel; infinite in the sky."""
         _, inverse = self._geometry(self._view(index, LEFT))
         with np.errstate(divide="ignore"):
             return np.asarray(1.0 / inverse, dtype=np.float32)
@@ -122,25 +130,24 @@ class Street:
         in_view &= (target[..., 0] <= width - 1) & (target[..., 1] <= height - 1)
         _, there = self._geometry(second)
         # Inverse depth is affine on a plane, so interpolating it is exact away from outlines.
-        maps = np.where(in_view[..., None], target, 0.0).astype(np.float32)
-        found = cv2.remap(there, maps, None, cv2.INTER_LINEAR)
-        hidden = found > inverse_depth * (1.0 + _HIDDEN_BY) + 1e-6
+        found = _warp(there, np.where(in_view[..., None], target, 0.0))
+        hidden = found > inverse_depth * (1.0 + _HIDDEN_BY) + _HIDDEN_BY_INVERSE
         return Flow(vectors.astype(np.float32), in_view, in_view & ~hidden)
 
     def _motion(self, first: View, second: View, ids: NDArray[np.int16]) -> tuple[Array, Array]:
         """(h, w, 2) image motion, (h, w) inverse depth in the second view (-1 behind it)."""
         c = self.camera.left
         pixels = _grid(self._size)
-        rays = np.concatenate([c.normalise(pixels), np.ones((*ids.shape, 1))], axis=-1)
-        plane = first.homography[ids, 2]
+        rays = np.dstack([c.normalise(pixels), np.ones(ids.shape)])
+        plane = first.homography[:, 2]
+        plane = np.where(np.arange(len(plane))[:, None] == SKY, 0.0, plane)[ids]
         inverse = plane[..., 0] * pixels[..., 0] + plane[..., 1] * pixels[..., 1] + plane[..., 2]
-        inverse = np.where(ids == SKY, 0.0, inverse)
         T_2_1 = second.T_c_b @ lie.se3_inverse(first.T_c_b)  # per body
-        moved = np.zeros_like(rays)
-        for body in np.unique(self._scene.body[ids]):
-            on = self._scene.body[ids] == body
-            pose = T_2_1[body]
-            moved[on] = rays[on] @ pose[:3, :3].T + inverse[on][:, None] * pose[:3, 3]
+        moved = rays @ T_2_1[0, :3, :3].T + inverse[..., None] * T_2_1[0, :3, 3]
+        body = self._scene.body[ids]
+        for k in np.flatnonzero(np.bincount(body.reshape(-1))[1:]) + 1:
+            on = body == k
+            moved[on] = rays[on] @ T_2_1[k, :3, :3].T + inverse[on][:, None] * T_2_1[k, :3, 3]
         ahead = moved[..., 2] > 1e-3
         safe = np.where(ahead[..., None], moved, 1.0)
         vectors = np.where(ahead[..., None], c.project(safe) - pixels, 0.0)
@@ -152,7 +159,8 @@ class Street:
         seen = self._view(index, side)
         image = self._shader.image(seen, self._size, self.camera.left.fx)
         if config.blur_sigma_px > 0.0:
-            image = cv2.GaussianBlur(image, (0, 0), config.blur_sigma_px)
+            blurred = cv2.GaussianBlur(image, (0, 0), config.blur_sigma_px)
+            image = np.asarray(blurred, dtype=np.float32)
         if config.shutter_s > 0.0:
             image = self._smear(image, index, side)
         gain = float(self._gains[index]) * (config.right_gain if side == RIGHT else 1.0)
@@ -171,8 +179,7 @@ class Street:
         vectors, _ = self._motion(now, later, ids)
         total = np.zeros_like(image)
         for share in np.linspace(-1.0, 1.0, _BLUR_TAPS):
-            maps = (_grid(self._size) + share * vectors).astype(np.float32)
-            total += cv2.remap(image, maps, None, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
+            total += _warp(image, _grid(self._size) + share * vectors)
         return total / np.float32(_BLUR_TAPS)
 
 
@@ -180,6 +187,13 @@ def _grid(size: tuple[int, int]) -> Array:
     """(height, width, 2) pixel coordinates u, v."""
     u, v = np.meshgrid(np.arange(size[0]), np.arange(size[1]))
     return np.stack([u, v], axis=-1).astype(np.float64)
+
+
+def _warp(image: NDArray[np.float32], at: Array) -> NDArray[np.float32]:
+    """Bilinear look-up at (height, width, 2) pixels u, v; the edge goes on outside."""
+    u, v = np.moveaxis(at.astype(np.float32), -1, 0)
+    out = cv2.remap(image, u, v, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
+    return np.asarray(out, dtype=np.float32)
 
 
 def _gains(config: StreetConfig, rng: np.random.Generator, times: Array) -> Array:
