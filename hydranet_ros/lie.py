@@ -28,15 +28,16 @@ Array = NDArray[np.float64]
 # series with the terms below is exact to rounding there.
 _SERIES_BELOW = 1.0
 _TERMS = range(9)
-_SIN3_SERIES = [(-1) ** k / factorial(2 * k + 3) for k in _TERMS]
-_COS4_SERIES = [(-1) ** k / factorial(2 * k + 4) for k in _TERMS]
-_MIX5_SERIES = [(-1) ** k * (k + 1) / factorial(2 * k + 5) for k in _TERMS]
+_SIN3_SERIES = np.array([(-1) ** k / factorial(2 * k + 3) for k in _TERMS])
+_COS4_SERIES = np.array([(-1) ** k / factorial(2 * k + 4) for k in _TERMS])
+_MIX5_SERIES = np.array([(-1) ** k * (k + 1) / factorial(2 * k + 5) for k in _TERMS])
 # |B_2n| / (2n)! of the cotangent series; it converges slowly, so its threshold is lower.
 _COT_SERIES_BELOW = 0.25
 _BERNOULLI = [1 / 6, 1 / 30, 1 / 42, 1 / 30, 5 / 66, 691 / 2730, 7 / 6]
-_COT_SERIES = [b / factorial(2 * n) for n, b in enumerate(_BERNOULLI, start=1)]
-_AD2_SERIES = [(2 - n) * a for n, a in enumerate(_COT_SERIES, start=1)]
-_AD4_SERIES = [-(n - 1) * a for n, a in enumerate(_COT_SERIES, start=1)][1:]
+_COT_SERIES = np.array([b / factorial(2 * n) for n, b in enumerate(_BERNOULLI, start=1)])
+_AD2_SERIES = _COT_SERIES * (2 - np.arange(1, 8))
+_AD4_SERIES = (_COT_SERIES * (1 - np.arange(1, 8)))[1:]
+_POWERS = np.arange(len(_TERMS))
 
 # Linear maps as matrices, because one product is faster than many assignments:
 # vector (3) -> hat (9), and rotation (9) -> 4 q q^T - I (16) with q = w x y z.
@@ -66,15 +67,17 @@ def _four_outer() -> Array:
 
 
 _FOUR_OUTER = _four_outer()
+_FIRST = np.array([1.0, 0.0, 0.0, 0.0])
+_I3, _I6 = np.eye(3), np.eye(6)
 
 
-def _series(coefficients: list[float], x: Array) -> Array:
+def _series(coefficients: Array, x: Array) -> Array:
     """sum_k c_k x^k."""
-    return x[..., None] ** np.arange(len(coefficients)) @ np.array(coefficients)
+    return x[..., None] ** _POWERS[: len(coefficients)] @ coefficients
 
 
 def _by_angle(
-    theta2: Array, below: float, coefficients: list[float], closed: Callable[[Array], Array]
+    theta2: Array, below: float, coefficients: Array, closed: Callable[[Array], Array]
 ) -> Array:
     """Evaluate the series for small squared angles and `closed(theta2)` for the others."""
     small = theta2 < below
@@ -105,6 +108,11 @@ def _sine_defect(theta2: Array) -> Array:
     )
 
 
+def _dot(a: Array, b: Array) -> Array:
+    """The inner product of the last axes."""
+    return np.einsum("...i,...i->...", a, b)
+
+
 def _apply(matrix: Array, vector: Array) -> Array:
     """Matrix times vector, batched."""
     return (matrix @ vector[..., None])[..., 0]
@@ -133,13 +141,18 @@ def hat(vector: ArrayLike) -> Array:
 def so3_exp(phi: ArrayLike) -> Array:
     """Exp(phi) = I + sin(theta)/theta hat(phi) + (1 - cos(theta))/theta^2 hat(phi)^2."""
     phi = np.asarray(phi, dtype=np.float64)
-    theta = np.linalg.norm(phi, axis=-1)
+    theta = np.sqrt(_dot(phi, phi))
     k = hat(phi)
-    return np.eye(3) + _scale(_sin_over(theta), k) + _scale(_versine_over(theta), k @ k)
+    return _I3 + _scale(_sin_over(theta), k) + _scale(_versine_over(theta), k @ k)
 
 
 def so3_log(rotation: ArrayLike) -> Array:
     """Log(R), the rotation vector of at most pi: the inverse of `so3_exp`."""
+    rotation = np.asarray(rotation, dtype=np.float64)
+    # (1 + trace) (1, ...) is the quaternion times 4 w, and Log does not mind the factor.
+    q = rotation.reshape(*rotation.shape[:-2], 9) @ _FOUR_OUTER[:, :4] + _FIRST
+    if (q[..., 0] > 1.0).all():  # below 120 deg w is large enough to divide by
+        return _log_of_scaled(q[..., :1], q[..., 1:])
     return quaternion_log(quaternion_from_matrix(rotation))
 
 
@@ -156,10 +169,10 @@ def so3_adjoint(rotation: ArrayLike) -> Array:
 def so3_left_jacobian(phi: ArrayLike) -> Array:
     """J(phi) with Exp(phi + d) = Exp(J(phi) d) Exp(phi) to first order in d."""
     phi = np.asarray(phi, dtype=np.float64)
-    theta2 = np.sum(phi * phi, axis=-1)
+    theta2 = _dot(phi, phi)
     k = hat(phi)
     versine, defect = _versine_over(np.sqrt(theta2)), _sine_defect(theta2)
-    return np.eye(3) + _scale(versine, k) + _scale(defect, k @ k)
+    return _I3 + _scale(versine, k) + _scale(defect, k @ k)
 
 
 def so3_left_jacobian_inverse(phi: ArrayLike) -> Array:
@@ -168,7 +181,7 @@ def so3_left_jacobian_inverse(phi: ArrayLike) -> Array:
     Singular at theta = 2 pi; `so3_log` never returns more than pi.
     """
     phi = np.asarray(phi, dtype=np.float64)
-    theta2 = np.sum(phi * phi, axis=-1)
+    theta2 = _dot(phi, phi)
     k = hat(phi)
 
     def closed(t2: Array) -> Array:
@@ -176,7 +189,7 @@ def so3_left_jacobian_inverse(phi: ArrayLike) -> Array:
         return (1.0 - half * np.cos(half) / np.sin(half)) / t2
 
     c = _by_angle(theta2, _COT_SERIES_BELOW, _COT_SERIES, closed)
-    return np.eye(3) - 0.5 * k + _scale(c, k @ k)
+    return _I3 - 0.5 * k + _scale(c, k @ k)
 
 
 def project_to_so3(matrix: ArrayLike) -> Array:
@@ -217,7 +230,7 @@ def quaternion_to_matrix(quaternion: ArrayLike) -> Array:
     """(..., 4) unit quaternion -> (..., 3, 3): R = I + 2 w hat(v) + 2 hat(v)^2."""
     q = np.asarray(quaternion, dtype=np.float64)
     k = hat(q[..., 1:])
-    return np.eye(3) + _scale(2.0 * q[..., 0], k) + 2.0 * k @ k
+    return _I3 + _scale(2.0 * q[..., 0], k) + 2.0 * k @ k
 
 
 def quaternion_multiply(a: ArrayLike, b: ArrayLike) -> Array:
@@ -240,11 +253,16 @@ def quaternion_exp(phi: ArrayLike) -> Array:
 def quaternion_log(quaternion: ArrayLike) -> Array:
     """Log(q) = 2 atan2(|v|, w) v/|v| with w >= 0: exact at 0, and right at and next to pi."""
     q = quaternion_positive(quaternion)
-    w, v = q[..., :1], q[..., 1:]
-    norm = np.linalg.norm(v, axis=-1, keepdims=True)
-    zero = norm == 0.0  # the only singular point; atan2(norm, w) / norm tends to 1 before it
-    scale = np.where(zero, 2.0, 2.0 * np.arctan2(norm, w) / np.where(zero, 1.0, norm))
-    return scale * v
+    return _log_of_scaled(q[..., :1], q[..., 1:])
+
+
+def _log_of_scaled(w: Array, v: Array) -> Array:
+    """Log of a quaternion of any length with w >= 0: 2 atan(|v| / w) v/|v|."""
+    norm = np.sqrt(_dot(v, v))[..., None]
+    # For a ratio below 1e-9 atan(x)/x is 1 to rounding, and |v| itself may have underflowed.
+    small = norm < 1e-9 * w
+    divisor = np.where(small, 1.0, norm)
+    return np.where(small, 2.0 / np.where(small, w, 1.0), 2.0 * np.arctan2(norm, w) / divisor) * v
 
 
 # --- SE(3) ---------------------------------------------------------------------------------------
@@ -265,11 +283,11 @@ def se3_exp(xi: ArrayLike) -> Array:
     phi = xi[..., 3:]
     k = hat(phi)
     k2 = k @ k
-    theta2 = np.sum(phi * phi, axis=-1)
+    theta2 = _dot(phi, phi)
     theta = np.sqrt(theta2)
     versine = _versine_over(theta)
-    rotation = np.eye(3) + _scale(_sin_over(theta), k) + _scale(versine, k2)
-    jacobian = np.eye(3) + _scale(versine, k) + _scale(_sine_defect(theta2), k2)
+    rotation = _I3 + _scale(_sin_over(theta), k) + _scale(versine, k2)
+    jacobian = _I3 + _scale(versine, k) + _scale(_sine_defect(theta2), k2)
     return se3_from(rotation, _apply(jacobian, xi[..., :3]))
 
 
@@ -291,8 +309,12 @@ def se3_inverse(pose: ArrayLike) -> Array:
 def se3_adjoint(pose: ArrayLike) -> Array:
     """Ad(T) = [[C, hat(r) C], [0, C]], so that T Exp(xi) T^-1 = Exp(Ad(T) xi)."""
     pose = np.asarray(pose, dtype=np.float64)
-    c = pose[..., :3, :3]
-    return _block_upper(c, hat(pose[..., :3, 3]) @ c)
+    return se3_adjoint_of(pose[..., :3, :3], pose[..., :3, 3])
+
+
+def se3_adjoint_of(rotation: Array, translation: Array) -> Array:
+    """Ad(T) of a pose given as C and r."""
+    return _block_upper(rotation, hat(translation) @ rotation)
 
 
 def se3_left_jacobian(xi: ArrayLike) -> Array:
@@ -305,10 +327,10 @@ def se3_left_jacobian_inverse(xi: ArrayLike) -> Array:
     """J(xi)^-1 = I - ad/2 + c ad^2 + d ad^4, ad = ad(xi); singular where the SO(3) one is.
 
     The sum over Bernoulli numbers B_n ad^n / n! ends there, because (ad^2 + theta^2)^2 ad = 0:
-    c u - d u^2 and its derivative must be those of -k(u), k = (theta/2) cot(theta/2) - 1, u = theta^2.
+    c u - d u^2 and its slope must be those of 1 - (theta/2) cot(theta/2), u = theta^2.
     """
     xi = np.asarray(xi, dtype=np.float64)
-    theta2 = np.sum(xi[..., 3:] ** 2, axis=-1)
+    theta2 = _dot(xi[..., 3:], xi[..., 3:])
     ad = se3_ad(xi)
     ad2 = ad @ ad
 
@@ -327,7 +349,7 @@ def se3_left_jacobian_inverse(xi: ArrayLike) -> Array:
 
     c = _by_angle(theta2, _COT_SERIES_BELOW, _AD2_SERIES, closed_c)
     d = _by_angle(theta2, _COT_SERIES_BELOW, _AD4_SERIES, closed_d)
-    return np.eye(6) - 0.5 * ad + _scale(c, ad2) + _scale(d, ad2 @ ad2)
+    return _I6 - 0.5 * ad + _scale(c, ad2) + _scale(d, ad2 @ ad2)
 
 
 def se3_ad(xi: ArrayLike) -> Array:
@@ -352,7 +374,7 @@ def _q_matrix(xi: Array) -> Array:
     c = (2 theta - 3 sin + theta cos)/(2 theta^5).
     """
     r, p = hat(xi[..., :3]), hat(xi[..., 3:])
-    theta2 = np.sum(xi[..., 3:] ** 2, axis=-1)
+    theta2 = _dot(xi[..., 3:], xi[..., 3:])
 
     def closed_b(t2: Array) -> Array:
         return (0.5 - _versine_over(np.sqrt(t2))) / t2

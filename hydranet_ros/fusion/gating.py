@@ -1,0 +1,141 @@
+"""Which measurements to believe: normalised innovations squared, and whom to blame.
+
+The NIS of a difference nu with covariance S is nu' S^-1 nu. If the covariances are honest its mean
+is the dimension of nu, and it exceeds the gate with a chance of `gate_probability`.
+
+Where visual odometry and a rotation speak of the same interval, their difference is tested; if it
+fails, the one further from the motion prior is to blame. A source alone is tested against the prior.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+import numpy as np
+from scipy.stats import chi2
+
+from hydranet_ros import lie
+from hydranet_ros.lie import Array
+
+HISTORY = 100
+
+
+def nis(difference: Array, covariance: Array) -> float:
+    """nu' S^-1 nu."""
+    return float(difference @ np.linalg.solve(covariance, difference))
+
+
+@dataclass(frozen=True, eq=False)
+class Turn:
+    """A relative rotation C_2_1 with a 3x3 covariance."""
+
+    C: Array
+    covariance: Array
+
+    def nis_to(self, other: Turn) -> float:
+        """How far apart two rotations are, 3 dimensions."""
+        return nis(lie.so3_log(other.C @ self.C.T), self.covariance + other.covariance)
+
+
+@dataclass(frozen=True, eq=False)
+class Motion:
+    """A relative motion C_2_1, r_2_1 with a 6x6 covariance: a measurement, or a prediction."""
+
+    C: Array
+    r: Array
+    covariance: Array
+
+    @property
+    def turn(self) -> Turn:
+        """Its rotation."""
+        return Turn(self.C, self.covariance[3:, 3:])
+
+    def nis_to(self, other: Motion) -> float:
+        """How far apart two motions are, 6 dimensions."""
+        C = other.C @ self.C.T
+        xi = lie.se3_log(lie.se3_from(C, other.r - C @ self.r))
+        return nis(xi, self.covariance + other.covariance)
+
+    def then(self, later: Motion) -> Motion:
+        """The motion over both, the two taken as independent."""
+        adjoint = lie.se3_adjoint(lie.se3_from(later.C, later.r))
+        covariance = later.covariance + adjoint @ self.covariance @ adjoint.T
+        return Motion(later.C @ self.C, later.C @ self.r + later.r, covariance)
+
+
+@dataclass
+class SourceStatistics:
+    """Running NIS of one source, its rejections, and whether it may be rejected at all."""
+
+    dimension: int
+    probability: float
+    patience: int
+    recent: deque[float] = field(default_factory=lambda: deque(maxlen=HISTORY))
+    accepted: int = 0
+    rejected: int = 0
+    _in_a_row: int = 0
+
+    def __post_init__(self) -> None:
+        self.gate = float(chi2.isf(self.probability, self.dimension))
+
+    @property
+    def mean_nis(self) -> float:
+        """Mean of the last 100 NIS, nan before the first."""
+        return float(np.mean(self.recent)) if self.recent else float("nan")
+
+    @property
+    def due(self) -> bool:
+        """Whether the source was rejected so often in a row that it is believed again."""
+        return self._in_a_row >= self.patience
+
+    def count(self, *, rejected: bool) -> None:
+        """Count a decision."""
+        self.rejected += rejected
+        self.accepted += not rejected
+        self._in_a_row = self._in_a_row + 1 if rejected else 0
+
+
+class Gate:
+    """The running statistics of both sources, and the judgement over each interval."""
+
+    def __init__(self, probability: float, patience: int) -> None:
+        self.vo = SourceStatistics(6, probability, patience)
+        self.rotation = SourceStatistics(3, probability, patience)
+
+    def __getitem__(self, source: str) -> SourceStatistics:
+        return self.vo if source == "vo" else self.rotation
+
+    def judge(
+        self, vo: Motion | None, turn: Turn | None, prior: Motion | None
+    ) -> tuple[dict[str, float], dict[str, str]]:
+        """The NIS of what could be tested, and the reason for each source that failed.
+
+        `vo` and `turn` speak of the same interval; `prior` is what the motion prior expects of it.
+        """
+        values: dict[str, float] = {}
+        if vo is not None and prior is not None:
+            values["vo"] = prior.nis_to(vo)
+            self.vo.recent.append(values["vo"])
+        if turn is not None and (vo is not None or prior is not None):
+            other = vo if vo is not None else prior
+            assert other is not None
+            values["rotation"] = other.turn.nis_to(turn)
+            self.rotation.recent.append(values["rotation"])
+        blamed = self._blamed(vo, turn, prior, values)
+        if blamed is None or self[blamed].due:
+            return values, {}
+        against = "the motion prior" if vo is None or turn is None else "the other source"
+        tested = "rotation" if turn is not None else "vo"
+        return values, {blamed: f"NIS {values[tested]:.3g} against {against}"}
+
+    def _blamed(
+        self, vo: Motion | None, turn: Turn | None, prior: Motion | None, values: dict[str, float]
+    ) -> str | None:
+        if turn is None:
+            return "vo" if values.get("vo", 0.0) > self.vo.gate else None
+        if not values.get("rotation", 0.0) > self.rotation.gate:
+            return None
+        if vo is None or prior is None:
+            return "rotation"
+        return "vo" if prior.turn.nis_to(vo.turn) > prior.turn.nis_to(turn) else "rotation"

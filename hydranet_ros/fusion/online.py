@@ -1,0 +1,353 @@
+"""The fusion as it runs: measurements as they come, by stated rules.
+
+Stamps. A measurement between two stamps is an edge between two states. A stamp within
+`stamp_tolerance_s` of a state is that state; otherwise a state is made at its place in time. A
+measurement that begins before the oldest state is rejected as too old, and one of an interval that
+already has one of its kind as a duplicate. Within the window the order of arrival does not matter.
+
+Silence. Neighbouring states without a visual odometry edge are held together by the motion prior:
+the velocity is a random walk. An edge that comes late takes the place of the prior. Over a gap the
+last velocity is carried on for `max_gap_s` at most; the covariance grows with the whole of the gap.
+
+Disagreement. Where both sources speak of the same interval, the NIS of their difference is tested,
+and if it fails, the one further from the motion prior is rejected. A source heard alone is tested
+against the motion prior. After `max_consecutive_rejections` a source is believed again, because by
+then it is more likely that the motion has changed. A rejected interval still makes a state.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce
+from itertools import pairwise
+
+import numpy as np
+
+from hydranet_ros import lie
+from hydranet_ros.estimates import RelativePose, RelativeRotation
+from hydranet_ros.fusion.config import FusionConfig
+from hydranet_ros.fusion.gating import Gate, Motion, Turn
+from hydranet_ros.fusion.kernels import Kernel
+from hydranet_ros.fusion.window import Window, WindowNoise
+from hydranet_ros.lie import Array
+
+Measurement = RelativePose | RelativeRotation
+Interval = tuple[int, int]
+
+# The first pose is the origin by definition; this only keeps the equations well conditioned.
+ORIGIN_SIGMA = 1e-6
+# Before any visual odometry, the speed is within this (m/s, rad/s).
+START_SPEED = np.array([30.0] * 3 + [3.0] * 3)
+# A larger variance says nothing, and other people's odometry says 'lost' with it.
+MAX_VARIANCE = 1e3
+DUPLICATE = "there is one of this interval already"
+
+
+@dataclass(frozen=True)
+class Rejection:
+    """A measurement that was not used, and why."""
+
+    source: str
+    stamp_1_ns: int
+    stamp_2_ns: int
+    reason: str
+
+
+@dataclass(frozen=True, eq=False)
+class FusedState:
+    """What is known after an update.
+
+    `Sigma_c_w` belongs to the left perturbation of T_c_w, which is the right (child frame)
+    perturbation of T_w_c. `T_2_1` with `Sigma_2_1` is the motion since the state before, None
+    while there is only one. `velocity` is the camera's own in its own frame (m/s, rad/s), `bias`
+    that of the network's rotation rate (rad/s). `nis` has what was tested in this update.
+    """
+
+    stamp_ns: int
+    T_w_c: Array
+    Sigma_c_w: Array
+    T_2_1: Array | None
+    Sigma_2_1: Array | None
+    velocity: Array
+    bias: Array
+    Sigma_bias: Array | None
+    nis: dict[str, float]
+    rejected: tuple[Rejection, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class _Edge:
+    """A measurement as the window takes it.
+
+    `covariance` is that of the measurement alone, for tests; `information` is what it weighs.
+    """
+
+    source: str
+    interval: Interval
+    C: Array
+    r: Array
+    covariance: Array
+    information: Array
+
+    @property
+    def motion(self) -> Motion:
+        return Motion(self.C, self.r, self.covariance)
+
+
+class SlidingWindowFusion:
+    """Fuse relative poses and relative rotations into a trajectory."""
+
+    def __init__(self, config: FusionConfig | None = None, T_w_c: Array | None = None) -> None:
+        self.config = config or FusionConfig()
+        self._start_pose = np.eye(4) if T_w_c is None else np.array(T_w_c, dtype=np.float64)
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything, and begin again where this began."""
+        c = self.config
+        angular = np.deg2rad(c.angular_acceleration_deg)
+        self._velocity_walk = np.array([c.acceleration**2] * 3 + [angular**2] * 3)
+        noise = WindowNoise(
+            velocity_walk=self._velocity_walk,
+            bias_walk=float(np.deg2rad(c.bias_walk_deg_s) ** 2),
+            start_velocity=START_SPEED**2,
+            max_gap_s=c.max_gap_s,
+        )
+        kernels = (Kernel(name, c.kernel_sigma) for name in (c.vo_kernel, c.rotation_kernel))
+        self.window = Window(noise, *kernels, with_bias=c.estimate_bias)
+        self.gate = Gate(c.gate_probability, c.max_consecutive_rejections)
+        self._edges: dict[tuple[str, Interval], _Edge] = {}
+        self._Sigma_2_1 = np.diag(START_SPEED**2)
+        self._Sigma_bias = np.eye(3) * np.deg2rad(c.bias_sigma_deg_s) ** 2 * c.estimate_bias
+
+    # --- the update ------------------------------------------------------------------------------
+
+    def update(self, *measurements: Measurement) -> FusedState:
+        """Take measurements in, optimise, and tell what is known now.
+
+        Give the pose and the rotation of one interval together where both are at hand: then a
+        wrong one is found before it moves anything.
+        """
+        if not measurements:
+            raise ValueError("an update needs at least one measurement")
+        rejected: list[Rejection] = []
+        nis: dict[str, float] = {}
+        edges: dict[Interval, dict[str, _Edge]] = {}
+        for measurement in sorted(measurements, key=lambda m: (m.stamp_2_ns, m.stamp_1_ns)):
+            edge = self._edge(measurement)
+            if isinstance(edge, _Edge):
+                known = edges.setdefault(edge.interval, {})
+                if edge.source in known:
+                    edge = _rejection(measurement, DUPLICATE)
+                else:
+                    known[edge.source] = edge
+            if isinstance(edge, Rejection):
+                rejected.append(edge)
+        for interval, new in edges.items():
+            rejected += self._take(interval, new, nis)
+        if not len(self.window):
+            raise ValueError(f"nothing to start from: {rejected[0].reason}")
+        self.window.optimise(self.config.max_iterations)
+        state = self._state(nis, tuple(rejected))
+        while len(self.window) > self.config.window_size:
+            self.window.marginalise_oldest()
+        oldest = self.window.stamps[0]
+        self._edges = {key: edge for key, edge in self._edges.items() if key[1][0] >= oldest}
+        return state
+
+    # --- from measurements to edges --------------------------------------------------------------
+
+    def _edge(self, m: Measurement) -> _Edge | Rejection:
+        source = _source(m)
+        interval = self._known_stamp(m.stamp_1_ns), self._known_stamp(m.stamp_2_ns)
+        if interval[0] >= interval[1]:
+            return _rejection(m, "its interval is shorter than stamp_tolerance_s")
+        if len(self.window) and not self._has_place(interval[0]):
+            return _rejection(m, "it begins before the window, which has moved on")
+        if (source, interval) in self._edges:
+            return _rejection(m, DUPLICATE)
+        if float(np.diagonal(m.Sigma_2_1).max()) > MAX_VARIANCE:
+            return _rejection(m, f"it has a variance above {MAX_VARIANCE:g}: its source is lost")
+        if isinstance(m, RelativePose):
+            C, r, alone = m.T_2_1[:3, :3], m.T_2_1[:3, 3], self._vo_covariance(m.Sigma_2_1)
+            return _Edge(source, interval, C, r, alone, np.linalg.inv(alone))
+        alone, correlated = self._rotation_covariances(m)
+        return _Edge(source, interval, m.C_2_1, np.zeros(3), alone, np.linalg.inv(correlated))
+
+    def _known_stamp(self, stamp: int) -> int:
+        """The stamp of the state within the tolerance, or the stamp itself."""
+        if len(self.window):
+            nearest = int(np.argmin(np.abs(self.window.stamps - stamp)))
+            known = int(self.window.stamps[nearest])
+            if abs(known - stamp) <= self.config.stamp_tolerance_s * 1e9:
+                return known
+        return stamp
+
+    def _has_place(self, stamp: int) -> bool:
+        """Whether a state at this stamp is there, or can still be inserted."""
+        if stamp in self.window.stamps:
+            return True
+        return stamp > int(self.window.stamps[self.window.covered - 1])
+
+    def _vo_covariance(self, Sigma: Array) -> Array:
+        """Scale VO's covariance, and keep it above the floors."""
+        c = self.config
+        floor = np.array([c.vo_floor_m**2] * 3 + [np.deg2rad(c.vo_floor_deg) ** 2] * 3)
+        return c.vo_scale * Sigma + np.diag(floor)
+
+    def _rotation_covariances(self, m: RelativeRotation) -> tuple[Array, Array]:
+        """The covariance of one rotation, and the one that makes up for correlation in time."""
+        c = self.config
+        angle = float(np.linalg.norm(lie.so3_log(m.C_2_1)))
+        own = np.deg2rad(c.rotation_floor_deg) ** 2 + (c.rotation_scale_noise * angle) ** 2
+        extra = own * np.eye(3)
+        return m.Sigma_2_1 + extra, c.rotation_inflation * m.Sigma_2_1 + extra
+
+    # --- from edges to states --------------------------------------------------------------------
+
+    def _take(
+        self, interval: Interval, new: dict[str, _Edge], nis: dict[str, float]
+    ) -> list[Rejection]:
+        """Test what is said of one interval, make its states, and keep the edges that pass."""
+        if not len(self.window):
+            self._start(interval[0])
+        if interval[0] not in self.window.stamps:
+            self.window.insert(interval[0], self._pose_at(interval[0]))
+        prior = self._expected(interval)
+        values, failed = self.gate.judge(
+            self._said_by_vo(interval, new), self._turn(interval, new), prior
+        )
+        nis.update(values)
+        if interval[1] not in self.window.stamps:
+            self.window.insert(interval[1], self._first_guess(interval, new, failed))
+        for source, edge in new.items():
+            self._edges[source, interval] = edge
+            if source == "vo":
+                self.window.poses = self.window.poses.plus(
+                    interval, edge.C, edge.r, edge.information
+                )
+            else:
+                self.window.rotations = self.window.rotations.plus(
+                    interval, edge.C, edge.r, edge.information
+                )
+        for source in {*new, *failed}:
+            self.gate[source].count(rejected=source in failed)
+        return [self._withdraw(source, interval, reason) for source, reason in failed.items()]
+
+    def _withdraw(self, source: str, interval: Interval, reason: str) -> Rejection:
+        """Take an edge out again: the rejected one may have come before its partner."""
+        del self._edges[source, interval]
+        window = self.window
+        if source == "vo":
+            window.poses = window.poses.where(~window.poses.between(interval))
+        else:
+            window.rotations = window.rotations.where(~window.rotations.between(interval))
+        return Rejection(source, *interval, reason)
+
+    def _start(self, stamp: int) -> None:
+        c = self.config
+        sigma = [ORIGIN_SIGMA] * 6 + [np.deg2rad(c.bias_sigma_deg_s)] * 3 * c.estimate_bias
+        self.window.start(stamp, lie.se3_inverse(self._start_pose), np.array(sigma))
+
+    def _said_by_vo(self, interval: Interval, new: dict[str, _Edge]) -> Motion | None:
+        """VO's word on an interval: its edge, or its edges from neighbour to neighbour."""
+        if "vo" in new:
+            return new["vo"].motion
+        inside = [s for s in self.window.stamps.tolist() if interval[0] <= s <= interval[1]]
+        if inside[-1] != interval[1]:
+            return None
+        edges = [self._edges.get(("vo", pair)) for pair in pairwise(inside)]
+        motions = [edge.motion for edge in edges if edge is not None]
+        return reduce(Motion.then, motions) if len(motions) == len(edges) else None
+
+    def _turn(self, interval: Interval, new: dict[str, _Edge]) -> Turn | None:
+        """The network's word on an interval, less its bias."""
+        edge = new.get("rotation") or self._edges.get(("rotation", interval))
+        if edge is None:
+            return None
+        dt = (interval[1] - interval[0]) * 1e-9
+        bias = self.window.states.b[-1] * dt
+        return Turn(lie.so3_exp(-bias) @ edge.C, edge.covariance + self._Sigma_bias * dt**2)
+
+    def _velocity_before(self, index: int) -> tuple[Array, float] | None:
+        """Log(T_2_1) per second of the step that ends at a state, and its seconds."""
+        if index < 1:
+            return None
+        dt = float(self.window.stamps[index] - self.window.stamps[index - 1]) * 1e-9
+        return lie.se3_log(self.window.relative_pose(index - 1, index)) / dt, dt
+
+    def _expected(self, interval: Interval) -> Motion | None:
+        """What the motion prior expects: the velocity before, with its random walk."""
+        before = self._velocity_before(int(np.searchsorted(self.window.stamps, interval[0])))
+        if before is None:
+            return None
+        velocity, dt_before = before
+        dt = (interval[1] - interval[0]) * 1e-9
+        pose = lie.se3_exp(velocity * min(dt, self.config.max_gap_s))
+        walk = np.diag(self._velocity_walk) * 0.5 * (dt_before + dt)
+        covariance = (walk + self._Sigma_2_1 / dt_before**2) * dt**2
+        return Motion(pose[:3, :3], pose[:3, 3], covariance)
+
+    def _pose_at(self, stamp: int) -> Array:
+        """T_c_w at a stamp that no state has: between two states, or carried on from the last."""
+        at = int(np.searchsorted(self.window.stamps, stamp))
+        dt = float(stamp - self.window.stamps[at - 1]) * 1e-9
+        before = self._velocity_before(at if at < len(self.window) else at - 1)
+        if before is None:
+            return self.window.pose(at - 1)
+        return lie.se3_exp(before[0] * min(dt, self.config.max_gap_s)) @ self.window.pose(at - 1)
+
+    def _first_guess(
+        self, interval: Interval, new: dict[str, _Edge], failed: dict[str, str]
+    ) -> Array:
+        """T_c_w of a new state, from the best of what was not rejected."""
+        begin = self.window.pose(int(np.searchsorted(self.window.stamps, interval[0])))
+        if "vo" in new and "vo" not in failed:
+            return lie.se3_from(new["vo"].C, new["vo"].r) @ begin
+        guess = self._pose_at(interval[1])
+        turn = self._turn(interval, new)
+        if turn is not None and "rotation" not in failed:
+            position = -guess[:3, :3].T @ guess[:3, 3]
+            C = turn.C @ begin[:3, :3]
+            guess = lie.se3_from(C, -C @ position)
+        return guess
+
+    # --- the result ------------------------------------------------------------------------------
+
+    def _state(self, nis: dict[str, float], rejected: tuple[Rejection, ...]) -> FusedState:
+        window, size = self.window, self.window.dimension
+        joint = window.newest_covariance(2)
+        newest = joint[-size:, -size:]
+        T_2_1 = Sigma_2_1 = None
+        velocity = np.zeros(6)
+        if len(window) > 1:
+            T_2_1 = window.relative_pose(-2, -1)
+            to_relative = np.zeros((6, 2 * size))
+            to_relative[:, :6] = -lie.se3_adjoint(T_2_1)
+            to_relative[:, size : size + 6] = np.eye(6)
+            self._Sigma_2_1 = Sigma_2_1 = to_relative @ joint @ to_relative.T
+            dt = float(window.stamps[-1] - window.stamps[-2]) * 1e-9
+            velocity = -lie.se3_log(T_2_1) / dt
+        Sigma_bias = None
+        if self.config.estimate_bias:
+            self._Sigma_bias = Sigma_bias = newest[6:, 6:]
+        return FusedState(
+            stamp_ns=int(window.stamps[-1]),
+            T_w_c=lie.se3_inverse(window.pose(-1)),
+            Sigma_c_w=newest[:6, :6],
+            T_2_1=T_2_1,
+            Sigma_2_1=Sigma_2_1,
+            velocity=velocity,
+            bias=window.states.b[-1].copy(),
+            Sigma_bias=Sigma_bias,
+            nis=nis,
+            rejected=rejected,
+        )
+
+
+def _source(m: Measurement) -> str:
+    return "vo" if isinstance(m, RelativePose) else "rotation"
+
+
+def _rejection(m: Measurement, reason: str) -> Rejection:
+    return Rejection(_source(m), m.stamp_1_ns, m.stamp_2_ns, reason)

@@ -1,0 +1,292 @@
+"""The sliding window: states, edges between any two of them, Gauss-Newton, marginalisation.
+
+It optimises whatever edges it is given. Which edges to give it (stamps, gating, what to do when a
+source is silent) is the business of `online.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hydranet_ros import lie
+from hydranet_ros.fusion import factors
+from hydranet_ros.fusion.banded import Block, Layout, Quadratic
+from hydranet_ros.fusion.factors import Index, Linear, States
+from hydranet_ros.fusion.kernels import Kernel
+from hydranet_ros.lie import Array
+
+Stamps = NDArray[np.int64]
+
+FIRST_DAMPING = 1e-6
+
+
+class Edges(NamedTuple):
+    """Measurements between states: their stamps (M, 2), values and information (M, d, d)."""
+
+    stamps: Stamps
+    C: Array
+    r: Array
+    information: Array
+
+    @classmethod
+    def none(cls, size: int) -> Edges:
+        """No edges, with information matrices of `size`."""
+        return cls(
+            np.zeros((0, 2), np.int64),
+            np.zeros((0, 3, 3)),
+            np.zeros((0, 3)),
+            np.zeros((0, size, size)),
+        )
+
+    def plus(self, stamps: tuple[int, int], C: Array, r: Array, information: Array) -> Edges:
+        """These edges and one more."""
+        new = (np.array([stamps], np.int64), C[None], r[None], information[None])
+        return Edges(*(np.concatenate(pair) for pair in zip(self, new, strict=True)))
+
+    def where(self, keep: NDArray[np.bool_]) -> Edges:
+        """The edges that `keep` names."""
+        return Edges(*(part[keep] for part in self))
+
+    def between(self, stamps: tuple[int, int]) -> NDArray[np.bool_]:
+        """Which edges run between exactly these two stamps."""
+        return np.asarray((self.stamps == stamps).all(axis=1))
+
+
+@dataclass(frozen=True)
+class Prior:
+    """What marginalised states say of the first states: g' d + d' H d / 2 about where they are.
+
+    As the states move by small steps, so does the point that it is about.
+    """
+
+    hessian: Array
+    gradient: Array
+
+    def moved(self, step: Array) -> tuple[Array, float]:
+        """Gradient and cost after a step of all states."""
+        step = step[: len(self.gradient)]
+        change = self.hessian @ step
+        return self.gradient + change, float(step @ (self.gradient + 0.5 * change))
+
+
+@dataclass(frozen=True)
+class WindowNoise:
+    """The noise of the factors that are not measurements."""
+
+    velocity_walk: Array  # (6,) variance of (linear, angular) velocity per second
+    start_velocity: Array  # (6,) variance of the velocity before anything is known of it
+    bias_walk: float  # variance of the bias per second
+    max_gap_s: float  # a velocity is not carried on for longer than this
+
+
+class Window:
+    """States in the order of their stamps, the edges between them, and the prior.
+
+    A state has `dimension` 9 (pose and bias), or 6 without the bias.
+    """
+
+    def __init__(
+        self, noise: WindowNoise, pose_kernel: Kernel, rotation_kernel: Kernel, with_bias: bool
+    ) -> None:
+        self.noise = noise
+        self.pose_kernel, self.rotation_kernel = pose_kernel, rotation_kernel
+        self.dimension = 9 if with_bias else 6
+        self.stamps: Stamps = np.zeros(0, np.int64)
+        self.states = States(np.zeros((0, 3, 3)), np.zeros((0, 3)), np.zeros((0, 3)))
+        self.poses, self.rotations = Edges.none(6), Edges.none(3)
+        self.prior = Prior(np.zeros((0, 0)), np.zeros(0))
+        self._fresh = True  # nothing was marginalised yet
+        self._layout: Layout | None = None
+        self._solution: Quadratic | None = None
+
+    def __len__(self) -> int:
+        return len(self.stamps)
+
+    # --- structure -------------------------------------------------------------------------------
+
+    def start(self, stamp: int, T_c_w: Array, sigma: Array) -> None:
+        """Begin with one state of standard deviation `sigma` (dimension,)."""
+        self.stamps = np.array([stamp], np.int64)
+        self.states = States(T_c_w[None, :3, :3], T_c_w[None, :3, 3], np.zeros((1, 3)))
+        self.prior = Prior(np.diag(sigma**-2.0), np.zeros(self.dimension))
+
+    @property
+    def covered(self) -> int:
+        """How many of the oldest states the prior covers; none can be inserted before them."""
+        return len(self.prior.gradient) // self.dimension
+
+    def insert(self, stamp: int, T_c_w: Array) -> None:
+        """Add a state at its place in time; its bias starts as that of the state before."""
+        at = int(np.searchsorted(self.stamps, stamp))
+        if at < self.covered:
+            raise ValueError(f"there is no place for a state at {stamp} ns before the prior")
+        new = States(T_c_w[None, :3, :3], T_c_w[None, :3, 3], self.states.b[at - 1 : at])
+        self.stamps = np.concatenate([self.stamps[:at], [stamp], self.stamps[at:]])
+        self.states = States(
+            *(np.concatenate([s[:at], n, s[at:]]) for s, n in zip(self.states, new, strict=True))
+        )
+
+    def pose(self, index: int) -> Array:
+        """T_i_w of a state."""
+        return lie.se3_from(self.states.C[index], self.states.r[index])
+
+    def relative_pose(self, a: int, b: int) -> Array:
+        """T_b_a between two states."""
+        return self.pose(b) @ lie.se3_inverse(self.pose(a))
+
+    def unmeasured(self) -> NDArray[np.bool_]:
+        """(N - 1,): which neighbouring states have no pose edge between them."""
+        index = np.searchsorted(self.stamps, self.poses.stamps)
+        missing = np.ones(len(self) - 1, dtype=bool)
+        missing[index[index[:, 1] == index[:, 0] + 1, 0]] = False
+        return missing
+
+    # --- factors ---------------------------------------------------------------------------------
+
+    def _seconds(self, earlier: Index, later: Index) -> Array:
+        return (self.stamps[later] - self.stamps[earlier]) * 1e-9
+
+    def _problem(self) -> tuple[list[Block], Callable[[States], list[Linear]]]:
+        """The factors by kind, and the function that linearises them all."""
+        i_poses = np.searchsorted(self.stamps, self.poses.stamps)
+        i_rotations = np.searchsorted(self.stamps, self.rotations.stamps)
+        with_bias = self.dimension == 9
+        columns = factors.ROTATIONS_AND_BIAS if with_bias else factors.TWO_ROTATIONS
+        blocks = [
+            Block(i_poses, factors.TWO_POSES, self.poses.information, self.pose_kernel),
+            Block(i_rotations, columns, self.rotations.information, self.rotation_kernel),
+        ]
+        poses = i_poses, self.poses.C, self.poses.r
+        dt = self._seconds(i_rotations[:, 0], i_rotations[:, 1])
+        rotations = i_rotations, self.rotations.C, dt
+        more: list[Callable[[States], Linear]] = []
+        if with_bias:
+            blocks.append(self._bias_walk())
+            more.append(partial(factors.bias_walk, index=blocks[-1].states))
+        missing = self.unmeasured()
+        if missing.any():
+            self._add_motion_prior(missing, blocks, more)
+
+        def linearise(states: States) -> list[Linear]:
+            both = factors.edges(states, poses, rotations, with_bias)
+            return [*both, *(function(states) for function in more)]
+
+        return blocks, linearise
+
+    def _bias_walk(self) -> Block:
+        k = np.arange(len(self) - 1)
+        variance = self.noise.bias_walk * self._seconds(k, k + 1)
+        information = np.eye(3) / variance[:, None, None]
+        return Block(np.stack([k, k + 1], axis=1), factors.TWO_BIASES, information)
+
+    def _add_motion_prior(
+        self,
+        missing: NDArray[np.bool_],
+        blocks: list[Block],
+        functions: list[Callable[[States], Linear]],
+    ) -> None:
+        """Where neighbours have no pose edge, the velocity before and after is nearly the same."""
+        if self._fresh and missing[0]:
+            index = np.array([[0, 1]])
+            variance = self.noise.start_velocity * self._seconds(index[:, 0], index[:, 1]) ** 2
+            blocks.append(Block(index, factors.TWO_POSES, np.diag(1.0 / variance)[None]))
+            functions.append(partial(factors.still, index=index))
+        middle = np.flatnonzero(missing[:-1] | missing[1:]) + 1
+        index = np.stack([middle - 1, middle, middle + 1], axis=1)
+        before, after = self._seconds(middle - 1, middle), self._seconds(middle, middle + 1)
+        variance = self.noise.velocity_walk * (0.5 * (before + after))[:, None]
+        carried = np.minimum(1.0, self.noise.max_gap_s / after)
+        blocks.append(Block(index, factors.THREE_POSES, np.eye(6) / variance[:, None, :]))
+        functions.append(
+            partial(factors.velocity_walk, index=index, dt_b_a=before / carried, dt_c_b=after)
+        )
+
+    # --- optimisation ----------------------------------------------------------------------------
+
+    def _moved(self, states: States, step: Array) -> States:
+        step = step.reshape(len(self), self.dimension)
+        T = lie.se3_exp(step[:, :6])
+        C = T[:, :3, :3]
+        r = (C @ states.r[:, :, None])[:, :, 0] + T[:, :3, 3]
+        return States(C @ states.C, r, states.b + step[:, 6:] if self.dimension == 9 else states.b)
+
+    def optimise(self, max_iterations: int = 10, tolerance: float = 1e-5) -> int:
+        """Minimise by Gauss-Newton, damped as by Levenberg-Marquardt only where a step fails.
+
+        Stop at a step below `tolerance` (m, rad), which is still taken: with small residuals each
+        step is at least a thousand times shorter than the last. Return the number of steps.
+        """
+        blocks, linearise = self._problem()
+        layout = Layout(blocks, len(self), self.dimension, self.covered)
+        states, damping = self.states, 0.0
+        way = np.zeros(layout.size)  # from where the prior is
+        now = layout.fill(linearise(states), self.prior.hessian, *self.prior.moved(way))
+        iteration = 0
+        while iteration < max_iterations:
+            iteration += 1
+            step = now.step(damping)
+            if step is None:
+                damping = max(10.0 * damping, FIRST_DAMPING)
+                continue
+            moved = self._moved(states, step)
+            if np.abs(step).max() < tolerance:
+                states, way = moved, way + step
+                break
+            new = layout.fill(
+                linearise(moved), self.prior.hessian, *self.prior.moved(way + step)
+            )
+            if new.cost > now.cost + 1e-9 * (1.0 + abs(now.cost)):
+                damping = max(10.0 * damping, FIRST_DAMPING)
+                continue
+            states, way, now = moved, way + step, new
+            damping = 0.1 * damping if damping > FIRST_DAMPING else 0.0
+        self.states, self._layout, self._solution = states, layout, now
+        self.prior = Prior(self.prior.hessian, self.prior.moved(way)[0])
+        return iteration
+
+    def marginalise_oldest(self) -> None:
+        """Fold the oldest state and every factor that touches it into the prior.
+
+        The factors are those of the last optimisation, as it linearised them.
+        """
+        if self._layout is None or self._solution is None:
+            raise ValueError("optimise before marginalising")
+        d, oldest = self.dimension, []
+        reach = self.covered
+        for block, part in zip(self._layout.blocks, self._solution.parts, strict=True):
+            touching = block.states[:, 0] == 0
+            if touching.any():
+                oldest.append((block.columns_of(d)[touching], part[0][touching], part[1][touching]))
+                reach = max(reach, int(block.states[touching].max()) + 1)
+        hessian, gradient = np.zeros((reach * d, reach * d)), np.zeros(reach * d)
+        covered = len(self.prior.gradient)
+        hessian[:covered, :covered] = self.prior.hessian
+        gradient[:covered] = self.prior.gradient
+        for columns, part_hessian, part_gradient in oldest:
+            np.add.at(hessian, (columns[:, :, None], columns[:, None, :]), part_hessian)
+            np.add.at(gradient, columns, part_gradient)
+        gain = np.linalg.solve(hessian[:d, :d], hessian[:d, d:]).T
+        remaining = hessian[d:, d:] - gain @ hessian[:d, d:]
+        self.prior = Prior(0.5 * (remaining + remaining.T), gradient[d:] - gain @ gradient[:d])
+        self._drop_oldest()
+        self._fresh = False
+
+    def _drop_oldest(self) -> None:
+        oldest = self.stamps[0]
+        self.poses = self.poses.where(self.poses.stamps[:, 0] != oldest)
+        self.rotations = self.rotations.where(self.rotations.stamps[:, 0] != oldest)
+        self.stamps = self.stamps[1:]
+        self.states = States(*(part[1:] for part in self.states))
+        self._layout = self._solution = None
+
+    def newest_covariance(self, count: int) -> Array:
+        """The joint covariance of the last `count` states, after `optimise`."""
+        if self._solution is None:
+            raise ValueError("optimise before asking for a covariance")
+        return self._solution.last_covariance(min(count, len(self)) * self.dimension)
