@@ -67,8 +67,8 @@ def run_window(chain: Chain, size: int, updates: int) -> tuple[list[float], list
     return times, poses
 
 
-# GTSAM has (rotation, translation), poses as world from camera, and perturbs on the right of them:
-# a right perturbation of T_w_c by -xi is a left perturbation of T_c_w by xi, so that the covariance
+# GTSAM has (rotation, translation), poses as world from camera, and perturbs them on the right: a
+# right perturbation of T_w_c by -xi is a left perturbation of T_c_w by xi, so that the covariance
 # of T_2_1 under left perturbation is that of T_1_2 = inv(T_2_1) under right perturbation.
 ORDER = np.array([3, 4, 5, 0, 1, 2])
 

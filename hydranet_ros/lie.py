@@ -18,11 +18,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import factorial
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-Array = NDArray[np.float64]
+Array = NDArray[Any]  # of float64; NumPy's own signatures are too loose to say so
 
 # Below this squared angle the closed forms of the Jacobian coefficients cancel; their Taylor
 # series with the terms below is exact to rounding there.

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import re
 import zipfile
-from collections.abc import Iterable
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 
 import numpy as np
+from numpy.lib.npyio import NpzFile
 from numpy.typing import ArrayLike, NDArray
 
 from hydranet_ros import lie
@@ -77,36 +80,51 @@ def read_trajectory(source: str | PathLike[str]) -> Trajectory:
     )
 
 
+def npz_keys(path: str | PathLike[str]) -> list[str]:
+    """The names of the arrays in an archive."""
+    with _open_npz(Path(path)) as archive:
+        return sorted(archive.files)
+
+
 def read_npz_array(source: str) -> Array:
     """Read the array that `FILE.npz:KEY` names, as float64."""
     match = NPZ_SOURCE.fullmatch(source)
     if match is None:
         raise FileError(source, "arrays are read from FILE.npz:KEY")
     path, key = Path(match["file"]), match["key"]
-    try:
-        # allow_pickle stays off: an archive from elsewhere must not run code.
-        with path.open("rb") as file, np.load(file) as archive:
-            if key not in archive.files:
-                wanted = f"has no array '{key}'" if key else "needs the name of an array"
-                names = ", ".join(sorted(archive.files))
-                raise FileError(path, f"{wanted}: name one as FILE.npz:KEY, of {names}")
-            array = archive[key]
-    except OSError as error:
-        raise FileError(path, f"cannot be read: {error.strerror or error}") from None
-    except (ValueError, zipfile.BadZipFile) as error:
-        raise FileError(path, f"is not a usable .npz archive: {error}") from None
+    with _open_npz(path) as archive:
+        if key not in archive.files:
+            wanted = f"has no array '{key}'" if key else "needs the name of an array"
+            names = ", ".join(sorted(archive.files))
+            raise FileError(path, f"{wanted}: name one as FILE.npz:KEY, of {names}")
+        array = archive[key]
     if not np.issubdtype(array.dtype, np.number):
         raise FileError(path, f"array '{key}' is of type {array.dtype}, not of numbers")
     return array.astype(np.float64)
 
 
-def read_covariances(source: str, count: int) -> Array:
+@contextmanager
+def _open_npz(path: Path) -> Iterator[NpzFile]:
+    """Open an archive; whatever is wrong with it or its arrays is a FileError."""
+    try:
+        # allow_pickle stays off: an archive from elsewhere must not run code.
+        with path.open("rb") as file, np.load(file) as archive:
+            if not isinstance(archive, NpzFile):
+                raise FileError(path, "is a single array, not an .npz archive")
+            yield archive
+    except OSError as error:
+        raise FileError(path, f"cannot be read: {error.strerror or error}") from None
+    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise FileError(path, f"is not a usable .npz archive: {error}") from None
+
+
+def read_covariances(source: str, count: int, size: int | None = None) -> Array:
     """Read (count, 3, 3) or (count, 6, 6) covariances of frame-to-frame motion: `FILE.npz:KEY`."""
     array = read_npz_array(source)
-    if array.shape not in ((count, 3, 3), (count, 6, 6)):
-        raise FileError(
-            source, f"expected shape ({count}, 3, 3) or ({count}, 6, 6), got {array.shape}"
-        )
+    shapes = [(count, n, n) for n in ((3, 6) if size is None else (size,))]
+    if array.shape not in shapes:
+        expected = " or ".join(map(str, shapes))
+        raise FileError(source, f"expected shape {expected}, got {array.shape}")
     bad = ~np.isfinite(array).all(axis=(1, 2))
     _reject(source, bad, None, "is not finite")
     symmetric = 0.5 * (array + np.swapaxes(array, -1, -2))

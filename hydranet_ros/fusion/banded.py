@@ -87,7 +87,9 @@ class Quadratic:
 
     def last_covariance(self, size: int) -> Array:
         """The last `size` rows and columns of H^-1 = L^-T L^-1: the end of L is enough."""
-        factor, failed = (self._factor, 0) if self._factor is not None else dpbtrf(self.band, lower=1)
+        factor, failed = (
+            (self._factor, 0) if self._factor is not None else dpbtrf(self.band, lower=1)
+        )
         if failed:
             raise ValueError("the window is not observable: its information is singular")
         below, n = factor.shape
@@ -103,9 +105,7 @@ class Quadratic:
 class Layout:
     """Where the contributions of each block go; made once, filled at every step."""
 
-    def __init__(
-        self, blocks: Sequence[Block], count: int, dimension: int, covered: int
-    ) -> None:
+    def __init__(self, blocks: Sequence[Block], count: int, dimension: int, covered: int) -> None:
         self.blocks, self.size = blocks, count * dimension
         self._prior = _lower(covered * dimension)
         spans = [int((b.states[:, -1] - b.states[:, 0]).max(initial=0)) for b in blocks]
@@ -121,7 +121,9 @@ class Layout:
         rows.append(np.arange(covered * dimension))
         self._cells, self._rows = np.concatenate(cells), np.concatenate(rows)
 
-    def fill(self, linears: Sequence[Linear], hessian: Array, gradient: Array, cost: float) -> Quadratic:
+    def fill(
+        self, linears: Sequence[Linear], hessian: Array, gradient: Array, cost: float
+    ) -> Quadratic:
         """Add up the blocks and a dense prior over the first states."""
         values, slopes, parts = [], [], []
         for block, linear in zip(self.blocks, linears, strict=True):

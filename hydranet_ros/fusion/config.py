@@ -74,7 +74,7 @@ class FusionConfig:
         default=3.0, metadata=about("random walk of the velocity, m/s per root second", 1e-6)
     )
     angular_acceleration_deg: float = field(
-        default=30.0, metadata=about("random walk of the turn rate, deg/s per root second", 1e-6)
+        default=20.0, metadata=about("random walk of the turn rate, deg/s per root second", 1e-6)
     )
 
     gate_probability: float = field(

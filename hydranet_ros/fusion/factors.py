@@ -1,7 +1,7 @@
 """The factors of the window, linearised in batches.
 
 The state of frame i is `T_i_w` (camera i from world), kept as `C` and `r`, and the bias `b` of the
-network's rotation rate. Both are perturbed in the frame's own coordinates: T <- Exp(xi) T, b <- b + d.
+network's rotation rate, perturbed as T <- Exp(xi) T and b <- b + d.
 
     pose      e = Log(T_b_a inv(T_meas)),                T_b_a = T_b_w inv(T_a_w)
     rotation  e = Log(Exp(b dt) C_b_a C_meas^T)          the network sees Exp(b dt) C_b_a
@@ -105,7 +105,7 @@ def _apply(matrix: Array, vector: Array) -> Array:
 
 
 def still(states: States, index: Index) -> Linear:
-    """e = Log(T_b_a): a pose edge that measured no motion. Columns: TWO_POSES."""
+    """E = Log(T_b_a): a pose edge that measured no motion. Columns: TWO_POSES."""
     xi, jacobian_a, jacobian_b = _motion(states, index[:, 0], index[:, 1])
     return Linear(xi, np.concatenate([jacobian_a, jacobian_b], axis=-1))
 

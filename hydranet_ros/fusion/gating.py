@@ -3,8 +3,9 @@
 The NIS of a difference nu with covariance S is nu' S^-1 nu. If the covariances are honest its mean
 is the dimension of nu, and it exceeds the gate with a chance of `gate_probability`.
 
-Where visual odometry and a rotation speak of the same interval, their difference is tested; if it
-fails, the one further from the motion prior is to blame. A source alone is tested against the prior.
+Each source is tested against all that is known without it: the motion prior, and the other source
+where it speaks of the same interval. If one of two fails, the one further from the motion prior
+alone is to blame.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ HISTORY = 100
 
 
 def nis(difference: Array, covariance: Array) -> float:
-    """nu' S^-1 nu."""
+    """Nu' S^-1 nu."""
     return float(difference @ np.linalg.solve(covariance, difference))
 
 
@@ -56,6 +57,14 @@ class Motion:
         C = other.C @ self.C.T
         xi = lie.se3_log(lie.se3_from(C, other.r - C @ self.r))
         return nis(xi, self.covariance + other.covariance)
+
+    def given(self, turn: Turn) -> Motion:
+        """The motion once a rotation has been measured too."""
+        gain = np.linalg.solve(self.turn.covariance + turn.covariance, self.covariance[3:]).T
+        xi = gain @ lie.so3_log(turn.C @ self.C.T)
+        pose = lie.se3_exp(xi) @ lie.se3_from(self.C, self.r)
+        covariance = self.covariance - gain @ self.covariance[3:]
+        return Motion(pose[:3, :3], pose[:3, 3], 0.5 * (covariance + covariance.T))
 
     def then(self, later: Motion) -> Motion:
         """The motion over both, the two taken as independent."""
@@ -115,27 +124,33 @@ class Gate:
         """
         values: dict[str, float] = {}
         if vo is not None and prior is not None:
-            values["vo"] = prior.nis_to(vo)
-            self.vo.recent.append(values["vo"])
+            values["vo"] = (prior if turn is None else prior.given(turn)).nis_to(vo)
         if turn is not None and (vo is not None or prior is not None):
-            other = vo if vo is not None else prior
-            assert other is not None
-            values["rotation"] = other.turn.nis_to(turn)
-            self.rotation.recent.append(values["rotation"])
-        blamed = self._blamed(vo, turn, prior, values)
-        if blamed is None or self[blamed].due:
+            values["rotation"] = self._without(turn, vo, prior).nis_to(turn)
+        for source, value in values.items():
+            self[source].recent.append(value)
+        beyond = [source for source, value in values.items() if value > self[source].gate]
+        if not beyond:
             return values, {}
-        against = "the motion prior" if vo is None or turn is None else "the other source"
-        tested = "rotation" if turn is not None else "vo"
-        return values, {blamed: f"NIS {values[tested]:.3g} against {against}"}
+        blamed = beyond[0]
+        if vo is not None and turn is not None:
+            blamed = _further(prior, vo, turn)
+        if self[blamed].due:
+            return values, {}
+        shown = values.get(blamed, values[beyond[0]])
+        return values, {blamed: f"NIS {shown:.3g}, gate {self[blamed].gate:.3g}"}
 
-    def _blamed(
-        self, vo: Motion | None, turn: Turn | None, prior: Motion | None, values: dict[str, float]
-    ) -> str | None:
-        if turn is None:
-            return "vo" if values.get("vo", 0.0) > self.vo.gate else None
-        if not values.get("rotation", 0.0) > self.rotation.gate:
-            return None
+    def _without(self, turn: Turn, vo: Motion | None, prior: Motion | None) -> Turn:
+        """What is known of the rotation but for `turn`."""
         if vo is None or prior is None:
-            return "rotation"
-        return "vo" if prior.turn.nis_to(vo.turn) > prior.turn.nis_to(turn) else "rotation"
+            known = vo if vo is not None else prior
+            assert known is not None
+            return known.turn
+        return prior.given(vo.turn).turn
+
+
+def _further(prior: Motion | None, vo: Motion, turn: Turn) -> str:
+    """Which of two that disagree is further from the motion prior; without one, the rotation."""
+    if prior is None:
+        return "rotation"
+    return "vo" if prior.turn.nis_to(vo.turn) > prior.turn.nis_to(turn) else "rotation"

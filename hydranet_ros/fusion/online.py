@@ -7,12 +7,12 @@ already has one of its kind as a duplicate. Within the window the order of arriv
 
 Silence. Neighbouring states without a visual odometry edge are held together by the motion prior:
 the velocity is a random walk. An edge that comes late takes the place of the prior. Over a gap the
-last velocity is carried on for `max_gap_s` at most; the covariance grows with the whole of the gap.
+last velocity is carried on for `max_gap_s` at most; the covariance grows with the whole gap.
 
-Disagreement. Where both sources speak of the same interval, the NIS of their difference is tested,
-and if it fails, the one further from the motion prior is rejected. A source heard alone is tested
-against the motion prior. After `max_consecutive_rejections` a source is believed again, because by
-then it is more likely that the motion has changed. A rejected interval still makes a state.
+Disagreement. Each source is tested by its NIS against the motion prior and the other source; of
+two that disagree, the one further from the motion prior is rejected. After so many rejections in a
+row (`max_consecutive_rejections`) a source is believed again, because by then it is more likely
+that the motion has changed. A rejected interval still makes a state.
 """
 
 from __future__ import annotations
@@ -77,10 +77,7 @@ class FusedState:
 
 @dataclass(frozen=True, eq=False)
 class _Edge:
-    """A measurement as the window takes it.
-
-    `covariance` is that of the measurement alone, for tests; `information` is what it weighs.
-    """
+    """A measurement as the window takes it, with its covariance as it is believed."""
 
     source: str
     interval: Interval
@@ -113,12 +110,18 @@ class SlidingWindowFusion:
             start_velocity=START_SPEED**2,
             max_gap_s=c.max_gap_s,
         )
-        kernels = (Kernel(name, c.kernel_sigma) for name in (c.vo_kernel, c.rotation_kernel))
-        self.window = Window(noise, *kernels, with_bias=c.estimate_bias)
+        vo_kernel = Kernel(c.vo_kernel, c.kernel_sigma)
+        rotation_kernel = Kernel(c.rotation_kernel, c.kernel_sigma)
+        self.window = Window(noise, vo_kernel, rotation_kernel, with_bias=c.estimate_bias)
         self.gate = Gate(c.gate_probability, c.max_consecutive_rejections)
         self._edges: dict[tuple[str, Interval], _Edge] = {}
         self._Sigma_2_1 = np.diag(START_SPEED**2)
         self._Sigma_bias = np.eye(3) * np.deg2rad(c.bias_sigma_deg_s) ** 2 * c.estimate_bias
+
+    @property
+    def started(self) -> bool:
+        """Whether there is a state."""
+        return len(self.window) > 0
 
     # --- the update ------------------------------------------------------------------------------
 
@@ -145,12 +148,25 @@ class SlidingWindowFusion:
                 rejected.append(edge)
         for interval, new in edges.items():
             rejected += self._take(interval, new, nis)
-        if not len(self.window):
+        if not self.started:
             raise ValueError(f"nothing to start from: {rejected[0].reason}")
+        return self._solve(nis, tuple(rejected))
+
+    def coast(self, stamp_ns: int) -> FusedState:
+        """Tell what is known at a stamp of which nothing was heard: the motion prior alone."""
+        if not self.started or stamp_ns <= self.window.stamps[-1]:
+            raise ValueError(f"nothing to carry on to {stamp_ns} ns")
+        self.window.insert(stamp_ns, self._pose_at(stamp_ns))
+        return self._solve({}, ())
+
+    def _solve(self, nis: dict[str, float], rejected: tuple[Rejection, ...]) -> FusedState:
+        """Optimise, and let go of the states that the window has no room for."""
         self.window.optimise(self.config.max_iterations)
-        state = self._state(nis, tuple(rejected))
+        state = self._state(nis, rejected)
         while len(self.window) > self.config.window_size:
             self.window.marginalise_oldest()
+            if len(self.window) > self.config.window_size:
+                self.window.optimise(self.config.max_iterations)
         oldest = self.window.stamps[0]
         self._edges = {key: edge for key, edge in self._edges.items() if key[1][0] >= oldest}
         return state
@@ -169,10 +185,10 @@ class SlidingWindowFusion:
         if float(np.diagonal(m.Sigma_2_1).max()) > MAX_VARIANCE:
             return _rejection(m, f"it has a variance above {MAX_VARIANCE:g}: its source is lost")
         if isinstance(m, RelativePose):
-            C, r, alone = m.T_2_1[:3, :3], m.T_2_1[:3, 3], self._vo_covariance(m.Sigma_2_1)
-            return _Edge(source, interval, C, r, alone, np.linalg.inv(alone))
-        alone, correlated = self._rotation_covariances(m)
-        return _Edge(source, interval, m.C_2_1, np.zeros(3), alone, np.linalg.inv(correlated))
+            C, r, covariance = m.T_2_1[:3, :3], m.T_2_1[:3, 3], self._vo_covariance(m.Sigma_2_1)
+            return _Edge(source, interval, C, r, covariance, np.linalg.inv(covariance))
+        covariance = self._rotation_covariance(m)
+        return _Edge(source, interval, m.C_2_1, np.zeros(3), covariance, np.linalg.inv(covariance))
 
     def _known_stamp(self, stamp: int) -> int:
         """The stamp of the state within the tolerance, or the stamp itself."""
@@ -195,13 +211,12 @@ class SlidingWindowFusion:
         floor = np.array([c.vo_floor_m**2] * 3 + [np.deg2rad(c.vo_floor_deg) ** 2] * 3)
         return c.vo_scale * Sigma + np.diag(floor)
 
-    def _rotation_covariances(self, m: RelativeRotation) -> tuple[Array, Array]:
-        """The covariance of one rotation, and the one that makes up for correlation in time."""
+    def _rotation_covariance(self, m: RelativeRotation) -> Array:
+        """Make up for correlation in time and for errors in turns, and keep above the floor."""
         c = self.config
         angle = float(np.linalg.norm(lie.so3_log(m.C_2_1)))
         own = np.deg2rad(c.rotation_floor_deg) ** 2 + (c.rotation_scale_noise * angle) ** 2
-        extra = own * np.eye(3)
-        return m.Sigma_2_1 + extra, c.rotation_inflation * m.Sigma_2_1 + extra
+        return c.rotation_inflation * m.Sigma_2_1 + own * np.eye(3)
 
     # --- from edges to states --------------------------------------------------------------------
 

@@ -59,6 +59,18 @@ def relax_pairs(
     return relaxed
 
 
+def pair_covariances(
+    Sigma_vo: Array, Sigma_hn: Array, max_determinant: float | None = MAX_DETERMINANT
+) -> Array:
+    """The covariances (N, 6, 6) that the relaxation implies: (Sigma_vo^-1 + Sigma_hn^-1)^-1."""
+    information = np.linalg.inv(Sigma_vo)
+    used = np.ones(len(Sigma_vo), dtype=bool)
+    if max_determinant is not None:
+        used = np.linalg.det(Sigma_hn) <= max_determinant
+    information[used, 3:, 3:] += np.linalg.inv(Sigma_hn[used])
+    return np.linalg.inv(information)
+
+
 def _normal_equations(jacobian: Array, weight: Array, residual: Array) -> tuple[Array, Array]:
     """(J' W J, J' W e) for a batch."""
     weighted = np.swapaxes(jacobian, -1, -2) @ weight

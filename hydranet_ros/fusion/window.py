@@ -238,9 +238,7 @@ class Window:
             if np.abs(step).max() < tolerance:
                 states, way = moved, way + step
                 break
-            new = layout.fill(
-                linearise(moved), self.prior.hessian, *self.prior.moved(way + step)
-            )
+            new = layout.fill(linearise(moved), self.prior.hessian, *self.prior.moved(way + step))
             if new.cost > now.cost + 1e-9 * (1.0 + abs(now.cost)):
                 damping = max(10.0 * damping, FIRST_DAMPING)
                 continue
@@ -262,7 +260,9 @@ class Window:
         for block, part in zip(self._layout.blocks, self._solution.parts, strict=True):
             touching = block.states[:, 0] == 0
             if touching.any():
-                oldest.append((block.columns_of(d)[touching], part[0][touching], part[1][touching]))
+                oldest.append(
+                    (block.columns_of(d)[touching], part[0][touching], part[1][touching])
+                )
                 reach = max(reach, int(block.states[touching].max()) + 1)
         hessian, gradient = np.zeros((reach * d, reach * d)), np.zeros(reach * d)
         covered = len(self.prior.gradient)
