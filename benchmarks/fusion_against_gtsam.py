@@ -3,10 +3,11 @@
     python benchmarks/fusion_against_gtsam.py [--updates 200]
 
 The same chain of poses, with a visual odometry edge and a rotation edge for every step, goes into
-both: into `Window` (add two edges, optimise, marginalise), into GTSAM's BatchFixedLagSmoother (the
-same, by its Python interface), and into a GTSAM graph of the window that is built anew and
-optimised by Levenberg-Marquardt. Printed are the medians, their ratios, and how far the newest
-poses are apart; the optimum must agree to 1e-6.
+`Window` (add two edges, optimise, marginalise), into GTSAM's BatchFixedLagSmoother (the same, by
+its Python interface), and into a GTSAM graph of the window that is built anew and optimised by
+Levenberg-Marquardt. An update gives the newest pose and its covariance; for the fixed lags it is
+timed without the covariance as well. Printed are the medians, the ratios of ours to each, and how
+far the newest poses are apart: the optimum must agree to 1e-6.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ import numpy as np
 from hydranet_ros import lie
 from hydranet_ros.fusion.kernels import Kernel
 from hydranet_ros.fusion.window import Window, WindowNoise
+
+Result = tuple[list[float], list[np.ndarray]]  # seconds and newest pose of each update
 
 START_SIGMA = 1e-3
 PERIOD_NS = 100_000_000
@@ -44,7 +47,7 @@ class Chain:
         self.C_hn = lie.so3_exp(noise_hn) @ true[:, :3, :3]
 
 
-def run_window(chain: Chain, size: int, updates: int) -> tuple[list[float], list[np.ndarray]]:
+def run_window(chain: Chain, size: int, updates: int, covariance: bool = True) -> Result:
     noise = WindowNoise(np.ones(6), np.ones(6), 1.0, 1.0)
     window = Window(noise, Kernel("none", 1.0), Kernel("none", 1.0), with_bias=False)
     window.start(0, np.eye(4), np.full(6, START_SIGMA))
@@ -59,6 +62,8 @@ def run_window(chain: Chain, size: int, updates: int) -> tuple[list[float], list
         information = np.linalg.inv(chain.Sigma_hn[i])
         window.rotations = window.rotations.plus(stamps, chain.C_hn[i], np.zeros(3), information)
         window.optimise()
+        if covariance:
+            window.newest_covariance(1)
         if len(window) > size:
             window.marginalise_oldest()
         pose = lie.se3_inverse(window.pose(-1))
@@ -92,7 +97,7 @@ def start_factor(i: int, pose: gtsam.Pose3) -> gtsam.PriorFactorPose3:
     return gtsam.PriorFactorPose3(i, pose, gtsam.noiseModel.Isotropic.Sigma(6, START_SIGMA))
 
 
-def run_fixed_lag(chain: Chain, size: int, updates: int) -> tuple[list[float], list[np.ndarray]]:
+def run_fixed_lag(chain: Chain, size: int, updates: int, covariance: bool = True) -> Result:
     smoother = gtsam.BatchFixedLagSmoother(size - 0.5)
     graph, values = gtsam.NonlinearFactorGraph(), gtsam.Values()
     graph.add(start_factor(0, gtsam.Pose3()))
@@ -107,13 +112,16 @@ def run_fixed_lag(chain: Chain, size: int, updates: int) -> tuple[list[float], l
         graph.add(rotation(i, chain.C_hn[i], chain.Sigma_hn[i]))
         values.insert(i + 1, newest.compose(factor.measured()))
         smoother.update(graph, values, {i + 1: float(i + 1)})
-        newest = smoother.calculateEstimate().atPose3(i + 1)
+        estimate = smoother.calculateEstimate()
+        newest = estimate.atPose3(i + 1)
+        if covariance:
+            gtsam.Marginals(smoother.getFactors(), estimate).marginalCovariance(i + 1)
         times.append(time.perf_counter() - start)
         poses.append(newest.matrix())
     return times, poses
 
 
-def run_rebuilt(chain: Chain, size: int, updates: int) -> tuple[list[float], list[np.ndarray]]:
+def run_rebuilt(chain: Chain, size: int, updates: int) -> Result:
     poses, times = [gtsam.Pose3()], []
     for i in range(updates):
         start = time.perf_counter()
@@ -128,6 +136,7 @@ def run_rebuilt(chain: Chain, size: int, updates: int) -> tuple[list[float], lis
         values.insert(i + 1, poses[i].compose(factor.measured()))
         result = gtsam.LevenbergMarquardtOptimizer(graph, values).optimize()
         poses.append(result.atPose3(i + 1))
+        gtsam.Marginals(graph, result).marginalCovariance(i + 1)
         times.append(time.perf_counter() - start)
     return times, [pose.matrix() for pose in poses[1:]]
 
@@ -138,24 +147,31 @@ def main() -> None:
     updates = parser.parse_args().updates
     chain = Chain(updates)
     for size in (10, 50):
-        results = {
-            name: run(chain, size, updates)
-            for name, run in (
-                ("hydranet_ros", run_window),
-                ("GTSAM fixed lag", run_fixed_lag),
-                ("GTSAM rebuilt", run_rebuilt),
-            )
-        }
-        ours_times, ours = results["hydranet_ros"]
-        full = slice(size, None)
-        for name, (times, poses) in results.items():
-            median = 1e3 * np.median(times[full])
-            ratio = np.median(ours_times[full]) / np.median(times[full])
-            apart = np.abs(np.array(poses) - np.array(ours)).max()
-            print(
-                f"window {size:3d}  {name:16s} {median:7.3f} ms  ours/this {ratio:5.2f}  "
-                f"apart {apart:.1e}"
-            )
+        compare(
+            size,
+            run_window(chain, size, updates),
+            {
+                "GTSAM fixed lag": run_fixed_lag(chain, size, updates),
+                "GTSAM rebuilt": run_rebuilt(chain, size, updates),
+            },
+        )
+        print("  without covariances:")
+        bare = run_fixed_lag(chain, size, updates, covariance=False)
+        compare(
+            size, run_window(chain, size, updates, covariance=False), {"GTSAM fixed lag": bare}
+        )
+
+
+def compare(size: int, ours: Result, others: dict[str, Result]) -> None:
+    median = 1e3 * np.median(ours[0][size:])
+    print(f"window {size:3d}  hydranet_ros     {median:7.3f} ms")
+    for name, (times, poses) in others.items():
+        other = 1e3 * np.median(times[size:])
+        apart = np.abs(np.array(poses) - np.array(ours[1])).max()
+        print(
+            f"window {size:3d}  {name:16s} {other:7.3f} ms  ratio {median / other:5.2f}  "
+            f"apart {apart:.1e}"
+        )
 
 
 if __name__ == "__main__":

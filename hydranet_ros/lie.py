@@ -260,6 +260,8 @@ def quaternion_log(quaternion: ArrayLike) -> Array:
 def _log_of_scaled(w: Array, v: Array) -> Array:
     """Log of a quaternion of any length with w >= 0: 2 atan(|v| / w) v/|v|."""
     norm = np.sqrt(_dot(v, v))[..., None]
+    if norm.size and norm.min() > 1e-100:
+        return 2.0 * np.arctan2(norm, w) / norm * v
     # For a ratio below 1e-9 atan(x)/x is 1 to rounding, and |v| itself may have underflowed.
     small = norm < 1e-9 * w
     divisor = np.where(small, 1.0, norm)

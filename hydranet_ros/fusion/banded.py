@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg.lapack import dpbtrf, dpbtrs, dtrtri
@@ -23,6 +24,12 @@ from hydranet_ros.lie import Array
 @cache
 def _lower(size: int) -> tuple[Index, Index]:
     return np.tril_indices(size)
+
+
+@cache
+def _lower_flat(size: int) -> Index:
+    i, j = np.tril_indices(size)
+    return i * size + j
 
 
 @cache
@@ -46,8 +53,8 @@ class Block:
         which, offset = _offsets(self.columns)
         return self.states[:, which] * dimension + offset
 
-    def contribution(self, linear: Linear) -> tuple[Array, Array, float]:
-        """J' W J (M, k, k), J' W e (M, k) and the cost."""
+    def contribution(self, linear: Linear) -> tuple[Part, float]:
+        """The normal equations of the factors, and their cost."""
         residual, jacobian = linear
         weighted = self.information @ jacobian
         pull = (self.information @ residual[:, :, None])[:, :, 0]
@@ -56,21 +63,40 @@ class Block:
             squared, weight = self.kernel.cost_and_weight(squared)
             if weight is not None:
                 weighted = weight[:, None, None] * weighted
-                pull = weight[:, None] * pull
-        transposed = np.swapaxes(jacobian, -1, -2)
-        gradient = (transposed @ pull[:, :, None])[:, :, 0]
-        return transposed @ weighted, gradient, 0.5 * float(squared.sum())
+        weighted = np.swapaxes(weighted, -1, -2)
+        gradient = (weighted @ residual[:, :, None])[:, :, 0]
+        return Part(weighted @ jacobian, gradient, weighted), 0.5 * float(squared.sum())
+
+
+class Part(NamedTuple):
+    """J' W J (M, k, k), J' W e (M, k) and J' W (M, k, d) of the factors of one block."""
+
+    hessian: Array
+    gradient: Array
+    weighted: Array
 
 
 class Quadratic:
     """c + g' d + d' H d / 2 about some states, H in band storage."""
 
     def __init__(
-        self, band: Array, gradient: Array, cost: float, parts: list[tuple[Array, Array]]
+        self, band: Array, gradient: Array, cost: float, parts: list[Part], layout: Layout
     ) -> None:
         self.band, self.gradient, self.cost = band, gradient, cost
-        self.parts = parts  # H (M, k, k) and g (M, k) of each block
+        self.parts = parts
+        self._layout = layout
         self._factor: Array | None = None
+
+    def carried_on(self, residuals: Sequence[Array], prior_gradient: Array) -> Array:
+        """The next step with H kept as it is: only the gradient is of the new residuals."""
+        if self._factor is None:
+            raise ValueError("take a step first")
+        self.parts = [
+            part._replace(gradient=(part.weighted @ residual[:, :, None])[:, :, 0])
+            for part, residual in zip(self.parts, residuals, strict=True)
+        ]
+        self.gradient = self._layout.gradient(self.parts, prior_gradient)
+        return -dpbtrs(self._factor, self.gradient, lower=1)[0]
 
     def step(self, damping: float) -> Array | None:
         """-H^-1 g, with the diagonal of H grown by `damping`; None if H is not positive."""
@@ -107,6 +133,7 @@ class Layout:
 
     def __init__(self, blocks: Sequence[Block], count: int, dimension: int, covered: int) -> None:
         self.blocks, self.size = blocks, count * dimension
+        self._shape = count, dimension, covered
         self._prior = _lower(covered * dimension)
         spans = [int((b.states[:, -1] - b.states[:, 0]).max(initial=0)) for b in blocks]
         self._below = (max([covered - 1, *spans]) + 1) * dimension
@@ -125,16 +152,31 @@ class Layout:
         self, linears: Sequence[Linear], hessian: Array, gradient: Array, cost: float
     ) -> Quadratic:
         """Add up the blocks and a dense prior over the first states."""
-        values, slopes, parts = [], [], []
+        values, parts = [], []
         for block, linear in zip(self.blocks, linears, strict=True):
-            block_hessian, block_gradient, block_cost = block.contribution(linear)
-            i, j = _lower(block_hessian.shape[1])
-            values.append(block_hessian[:, i, j].ravel())
-            slopes.append(block_gradient.ravel())
-            parts.append((block_hessian, block_gradient))
+            part, block_cost = block.contribution(linear)
+            count, size, _ = part.hessian.shape
+            flat = part.hessian.reshape(count, size * size)
+            values.append(flat.take(_lower_flat(size), axis=1).ravel())
+            parts.append(part)
             cost += block_cost
         values.append(hessian[self._prior])
-        slopes.append(gradient)
         band = np.bincount(self._cells, np.concatenate(values), minlength=self._below * self.size)
-        total = np.bincount(self._rows, np.concatenate(slopes), minlength=self.size)
-        return Quadratic(band.reshape(self._below, self.size), total, cost, parts)
+        total = self.gradient(parts, gradient)
+        return Quadratic(band.reshape(self._below, self.size), total, cost, parts, self)
+
+    def gradient(self, parts: Sequence[Part], prior_gradient: Array) -> Array:
+        """Add up the gradients of the blocks and of the prior."""
+        slopes = [*(part.gradient.ravel() for part in parts), prior_gradient]
+        return np.bincount(self._rows, np.concatenate(slopes), minlength=self.size)
+
+    def fits(self, blocks: Sequence[Block], count: int, dimension: int, covered: int) -> bool:
+        """Whether these blocks would have the same layout."""
+        return (
+            self._shape == (count, dimension, covered)
+            and len(blocks) == len(self.blocks)
+            and all(
+                new.columns == old.columns and np.array_equal(new.states, old.states)
+                for new, old in zip(blocks, self.blocks, strict=True)
+            )
+        )

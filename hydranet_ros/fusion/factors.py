@@ -48,56 +48,61 @@ class Linear(NamedTuple):
     jacobian: Array
 
 
-def edges(
-    states: States,
-    poses: tuple[Index, Array, Array],
-    rotations: tuple[Index, Array, Array],
-    with_bias: bool,
-) -> tuple[Linear, Linear]:
-    """Linearise pose edges (index (P, 2), C_meas, r_meas) and rotation edges (index, C_meas, dt).
+class Edges:
+    """Pose edges, then rotation edges: C_meas (P + R, 3, 3), r_meas (P, 3), dt (R,) in seconds.
 
     Both need the logarithm of a rotation, so they go through it together: at the few edges of a
     window, time goes with the number of array operations, not with their size.
-    Columns: TWO_POSES, and ROTATIONS_AND_BIAS or TWO_ROTATIONS.
     """
-    count = len(poses[0])
-    index = np.concatenate([poses[0], rotations[0]])
-    C_meas = np.concatenate([poses[1], rotations[1]])
-    C_b_a = states.C[index[:, 1]] @ np.swapaxes(states.C[index[:, 0]], -1, -2)
-    C_e = C_b_a @ np.swapaxes(C_meas, -1, -2)
-    if with_bias:
-        dt = rotations[2][:, None]
-        beta = states.b[rotations[0][:, 1]] * dt
-        C_beta = lie.so3_exp(beta)
-        C_e[count:] = C_beta @ C_e[count:]
-    phi = lie.so3_log(C_e)
-    left = lie.so3_left_jacobian_inverse(phi)
-    pose = _pose_edges(states, poses, C_b_a[:count], C_e[:count], phi[:count], left[:count])
-    along_b = left[count:]
-    if not with_bias:
-        jacobian = np.concatenate([-along_b @ C_b_a[count:], along_b], axis=-1)
-        return pose, Linear(phi[count:], jacobian)
-    along_bias = along_b @ lie.so3_left_jacobian(beta) * dt[:, None]
-    along_b = along_b @ C_beta
-    jacobian = np.concatenate([-along_b @ C_b_a[count:], along_b, along_bias], axis=-1)
-    return pose, Linear(phi[count:], jacobian)
+
+    def __init__(
+        self, pose_index: Index, rotation_index: Index, C_meas: Array, r_meas: Array, dt: Array
+    ) -> None:
+        self.count = len(pose_index)
+        self.a, self.b = np.concatenate([pose_index, rotation_index]).T
+        self.inverse_C_meas = np.swapaxes(C_meas, -1, -2)
+        self.r_meas, self.dt = r_meas, dt[:, None]
 
 
-def _pose_edges(
-    states: States,
-    poses: tuple[Index, Array, Array],
-    C_b_a: Array,
-    C_e: Array,
-    phi: Array,
-    left: Array,
-) -> Linear:
-    index, _, r_meas = poses
-    r_b_a = states.r[index[:, 1]] - _apply(C_b_a, states.r[index[:, 0]])
-    rho = _apply(left, r_b_a - _apply(C_e, r_meas))
-    xi = np.concatenate([rho, phi], axis=-1)
-    jacobian_b = lie.se3_left_jacobian_inverse(xi)
-    jacobian_a = -jacobian_b @ lie.se3_adjoint_of(C_b_a, r_b_a)
-    return Linear(xi, np.concatenate([jacobian_a, jacobian_b], axis=-1))
+class EdgeResiduals:
+    """The residuals of edges at some states, and their Jacobians where they are asked for."""
+
+    def __init__(self, states: States, edges: Edges, with_bias: bool) -> None:
+        self.edges, self.count = edges, edges.count
+        count, a, b = edges.count, edges.a, edges.b
+        self.C_b_a = states.C[b] @ np.swapaxes(states.C[a], -1, -2)
+        C_e = self.C_b_a @ edges.inverse_C_meas
+        self.beta = None
+        if with_bias:
+            self.beta = states.b[b[count:]] * edges.dt
+            self.C_beta = lie.so3_exp(self.beta)
+            C_e[count:] = self.C_beta @ C_e[count:]
+        self.phi = lie.so3_log(C_e)
+        self.left = lie.so3_left_jacobian_inverse(self.phi)
+        self.r_b_a = states.r[b[:count]] - _apply(self.C_b_a[:count], states.r[a[:count]])
+        rho = _apply(self.left[:count], self.r_b_a - _apply(C_e[:count], edges.r_meas))
+        self.xi = np.concatenate([rho, self.phi[:count]], axis=-1)
+
+    @property
+    def residuals(self) -> tuple[Array, Array]:
+        """Of the pose edges (P, 6) and of the rotation edges (R, 3)."""
+        return self.xi, self.phi[self.count :]
+
+    def linear(self) -> tuple[Linear, Linear]:
+        """With their Jacobians: TWO_POSES, and ROTATIONS_AND_BIAS or TWO_ROTATIONS."""
+        count = self.count
+        jacobian_b = lie.se3_left_jacobian_inverse(self.xi)
+        jacobian_a = -jacobian_b @ lie.se3_adjoint_of(self.C_b_a[:count], self.r_b_a)
+        pose = Linear(self.xi, np.concatenate([jacobian_a, jacobian_b], axis=-1))
+        along_b, C_b_a = self.left[count:], self.C_b_a[count:]
+        if self.beta is None:
+            return pose, Linear(
+                self.phi[count:], np.concatenate([-along_b @ C_b_a, along_b], axis=-1)
+            )
+        along_bias = along_b @ lie.so3_left_jacobian(self.beta) * self.edges.dt[:, None]
+        along_b = along_b @ self.C_beta
+        jacobian = np.concatenate([-along_b @ C_b_a, along_b, along_bias], axis=-1)
+        return pose, Linear(self.phi[count:], jacobian)
 
 
 def _apply(matrix: Array, vector: Array) -> Array:

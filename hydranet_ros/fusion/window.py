@@ -24,6 +24,10 @@ from hydranet_ros.lie import Array
 Stamps = NDArray[np.int64]
 
 FIRST_DAMPING = 1e-6
+# Below this step (m, rad) the Jacobians hardly change: by about as much, relative to themselves.
+SHORT_STEP = 0.02
+
+Linearise = Callable[[States], tuple[factors.EdgeResiduals, list[Linear]]]
 
 
 class Edges(NamedTuple):
@@ -142,9 +146,11 @@ class Window:
 
     def unmeasured(self) -> NDArray[np.bool_]:
         """(N - 1,): which neighbouring states have no pose edge between them."""
-        index = np.searchsorted(self.stamps, self.poses.stamps)
+        return self._unmeasured(np.searchsorted(self.stamps, self.poses.stamps))
+
+    def _unmeasured(self, pose_index: Index) -> NDArray[np.bool_]:
         missing = np.ones(len(self) - 1, dtype=bool)
-        missing[index[index[:, 1] == index[:, 0] + 1, 0]] = False
+        missing[pose_index[pose_index[:, 1] == pose_index[:, 0] + 1, 0]] = False
         return missing
 
     # --- factors ---------------------------------------------------------------------------------
@@ -152,8 +158,8 @@ class Window:
     def _seconds(self, earlier: Index, later: Index) -> Array:
         return (self.stamps[later] - self.stamps[earlier]) * 1e-9
 
-    def _problem(self) -> tuple[list[Block], Callable[[States], list[Linear]]]:
-        """The factors by kind, and the function that linearises them all."""
+    def _problem(self) -> tuple[list[Block], Linearise]:
+        """The factors by kind, and the function that evaluates them all."""
         i_poses = np.searchsorted(self.stamps, self.poses.stamps)
         i_rotations = np.searchsorted(self.stamps, self.rotations.stamps)
         with_bias = self.dimension == 9
@@ -162,22 +168,22 @@ class Window:
             Block(i_poses, factors.TWO_POSES, self.poses.information, self.pose_kernel),
             Block(i_rotations, columns, self.rotations.information, self.rotation_kernel),
         ]
-        poses = i_poses, self.poses.C, self.poses.r
         dt = self._seconds(i_rotations[:, 0], i_rotations[:, 1])
-        rotations = i_rotations, self.rotations.C, dt
+        C_meas = np.concatenate([self.poses.C, self.rotations.C])
+        measured = factors.Edges(i_poses, i_rotations, C_meas, self.poses.r, dt)
         more: list[Callable[[States], Linear]] = []
         if with_bias:
             blocks.append(self._bias_walk())
             more.append(partial(factors.bias_walk, index=blocks[-1].states))
-        missing = self.unmeasured()
+        missing = self._unmeasured(i_poses)
         if missing.any():
             self._add_motion_prior(missing, blocks, more)
 
-        def linearise(states: States) -> list[Linear]:
-            both = factors.edges(states, poses, rotations, with_bias)
-            return [*both, *(function(states) for function in more)]
+        def evaluate(states: States) -> tuple[factors.EdgeResiduals, list[Linear]]:
+            edges = factors.EdgeResiduals(states, measured, with_bias)
+            return edges, [function(states) for function in more]
 
-        return blocks, linearise
+        return blocks, evaluate
 
     def _bias_walk(self) -> Block:
         k = np.arange(len(self) - 1)
@@ -210,43 +216,71 @@ class Window:
     # --- optimisation ----------------------------------------------------------------------------
 
     def _moved(self, states: States, step: Array) -> States:
+        """Perturb all states: C <- Exp(phi) C, r <- Exp(phi) r + rho, b <- b + d.
+
+        To first order that is Exp(xi) T, which is all that a retraction must be.
+        """
         step = step.reshape(len(self), self.dimension)
-        T = lie.se3_exp(step[:, :6])
-        C = T[:, :3, :3]
-        r = (C @ states.r[:, :, None])[:, :, 0] + T[:, :3, 3]
+        C = lie.so3_exp(step[:, 3:6])
+        r = (C @ states.r[:, :, None])[:, :, 0] + step[:, :3]
         return States(C @ states.C, r, states.b + step[:, 6:] if self.dimension == 9 else states.b)
 
     def optimise(self, max_iterations: int = 10, tolerance: float = 1e-5) -> int:
         """Minimise by Gauss-Newton, damped as by Levenberg-Marquardt only where a step fails.
 
-        Stop at a step below `tolerance` (m, rad), which is still taken: with small residuals each
-        step is at least a thousand times shorter than the last. Return the number of steps.
+        After a short step the Jacobians are kept, and only the residuals are evaluated anew. Stop
+        at a step below `tolerance` (m, rad), which is still taken: with small residuals each is
+        far shorter than the one before. Return the number of steps.
         """
-        blocks, linearise = self._problem()
-        layout = Layout(blocks, len(self), self.dimension, self.covered)
+        blocks, evaluate = self._problem()
+        layout, prior = self._layout_of(blocks), self.prior
         states, damping = self.states, 0.0
         way = np.zeros(layout.size)  # from where the prior is
-        now = layout.fill(linearise(states), self.prior.hessian, *self.prior.moved(way))
-        iteration = 0
+
+        def linearised(states: States, way: Array) -> Quadratic:
+            edges, more = evaluate(states)
+            return layout.fill([*edges.linear(), *more], prior.hessian, *prior.moved(way))
+
+        now = linearised(states, way)
+        step, iteration = now.step(damping), 1
         while iteration < max_iterations:
             iteration += 1
-            step = now.step(damping)
             if step is None:
                 damping = max(10.0 * damping, FIRST_DAMPING)
+                step = now.step(damping)
                 continue
-            moved = self._moved(states, step)
-            if np.abs(step).max() < tolerance:
-                states, way = moved, way + step
+            length = float(np.abs(step).max())
+            moved, moved_way = self._moved(states, step), way + step
+            if length < tolerance:
+                states, way = moved, moved_way
                 break
-            new = layout.fill(linearise(moved), self.prior.hessian, *self.prior.moved(way + step))
+            if length < SHORT_STEP and not damping:
+                states, way = moved, moved_way
+                edges, more = evaluate(states)
+                residuals = [*edges.residuals, *(linear.residual for linear in more)]
+                step = now.carried_on(residuals, prior.moved(way)[0])
+                if np.abs(step).max() > 0.1 * length:
+                    now = linearised(states, way)
+                    step = now.step(damping)
+                continue
+            new = linearised(moved, moved_way)
             if new.cost > now.cost + 1e-9 * (1.0 + abs(now.cost)):
                 damping = max(10.0 * damping, FIRST_DAMPING)
-                continue
-            states, way, now = moved, way + step, new
-            damping = 0.1 * damping if damping > FIRST_DAMPING else 0.0
+            else:
+                states, way, now = moved, moved_way, new
+                damping = 0.1 * damping if damping > FIRST_DAMPING else 0.0
+            step = now.step(damping)
         self.states, self._layout, self._solution = states, layout, now
-        self.prior = Prior(self.prior.hessian, self.prior.moved(way)[0])
+        self.prior = Prior(prior.hessian, prior.moved(way)[0])
         return iteration
+
+    def _layout_of(self, blocks: list[Block]) -> Layout:
+        """The layout of the last optimisation if it fits, as it does in steady state."""
+        structure = blocks, len(self), self.dimension, self.covered
+        if self._layout is not None and self._layout.fits(*structure):
+            self._layout.blocks = blocks
+            return self._layout
+        return Layout(*structure)
 
     def marginalise_oldest(self) -> None:
         """Fold the oldest state and every factor that touches it into the prior.
@@ -283,7 +317,7 @@ class Window:
         self.rotations = self.rotations.where(self.rotations.stamps[:, 0] != oldest)
         self.stamps = self.stamps[1:]
         self.states = States(*(part[1:] for part in self.states))
-        self._layout = self._solution = None
+        self._solution = None
 
     def newest_covariance(self, count: int) -> Array:
         """The joint covariance of the last `count` states, after `optimise`."""
