@@ -557,6 +557,7 @@ ARGUMENTS = {
     "se3_log": "T",
     "se3_inverse": "T",
     "se3_adjoint": "T",
+    "se3_adjoint_of": "R phi",
     "se3_ad": "xi",
     "se3_left_jacobian": "xi",
     "se3_left_jacobian_inverse": "xi",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
+_MAY_BE_ZERO = ("seed", "shake_share", "calibration_share", "forget_share")
+
 
 @dataclass(frozen=True)
 class StereoVOConfig:
@@ -14,15 +16,13 @@ class StereoVOConfig:
     """
 
     # --- features
-    cell_px: int = 27
-    """Side of a detection cell; each holds at most one new feature, which spreads them."""
+    cells: int = 600
+    """Detection cells in the image; each holds at most one new feature, which spreads them."""
     corner_block_px: int = 5
     """Window of the corner measure: smaller than the tracking window, larger than pixel noise."""
     corner_contrast: float = 4.0
-    """Least RMS grey-level gradient (levels per pixel) along a corner's weaker direction.
-
-    Sensor noise and JPEG blocks stay below 2; a corner that matters to tracking is well above.
-    """
+    """Least RMS gradient, in grey levels per pixel, along a corner's weaker direction. Noise
+    and JPEG blocks stay below 2; a corner that matters to tracking is well above."""
     max_features: int = 480
     """Most features kept, the strongest first; the time per frame grows with them."""
     border_px: int = 8
@@ -33,6 +33,8 @@ class StereoVOConfig:
     """Tracking window: small ones follow the surface, large ones average the noise."""
     pyramid_levels: int = 3
     """Coarser levels below the full image: a search of about window_px / 2 * 2^levels."""
+    guided_levels: int = 2
+    """Likewise for searches in the right images, which start from what the left ones showed."""
     track_iterations: int = 15
     """Most Lucas-Kanade steps per level."""
     track_epsilon_px: float = 0.01
@@ -47,20 +49,37 @@ class StereoVOConfig:
     """Points with less are as good as at infinity and their depth is mostly noise."""
 
     # --- motion
-    hypotheses: int = 96
-    """Three-point samples: with half the tracks wrong, all fail once in 400 000 frames."""
-    sample_iterations: int = 4
+    hypotheses: int = 64
+    """Three-point samples: with 40 % of the tracks wrong, all fail once in 5 million frames."""
+    sample_iterations: int = 3
     """Gauss-Newton steps on each sample, from the predicted motion."""
     inlier_px: float = 2.0
     """Largest stereo reprojection error of an inlier of a sample."""
-    iterations: int = 8
-    """Most Gauss-Newton steps on all inliers; 3 to 5 are usual."""
-    tracking_sigma_px: float = 0.15
-    """Noise of tracking over time: the expected one, which the residuals correct every frame."""
-    stereo_sigma_px: float = 0.2
-    """Noise of stereo matching, likewise; larger, as the two views differ more."""
+    iterations: int = 5
+    """Most Gauss-Newton steps on all inliers; the last ones change millionths."""
+    tracking_sigma_px: float = 0.08
+    """Noise of tracking over time where the window does not change; measured on real streets, and
+    corrected every frame by the scale of the residuals."""
+    stereo_sigma_px: float = 0.04
+    """Least noise of stereo matching, likewise; more is read off the rows of the matches."""
+    edge_px: float = 0.25
+    """A change of the window by so much at its edge doubles the variance (see noise.py)."""
+    jitter_sigma_px: float = 0.1
+    """How far the right image moves against the left one from frame to frame."""
+    information_share: float = 0.1
+    """Weight of a frame's tracks in the estimate of the rectification: a track lives about ten
+    frames and repeats its stereo error in each."""
+    forget_share: float = 1e-3
+    """What is forgotten of the rectification per frame, so that it may follow the temperature."""
     seed: int = 0
     """Of the samples; together with the stamp, so a frame's result does not depend on history."""
+
+    # --- covariance (see covariance.py)
+    shake_share: float = 1.0
+    """How much of a vibration faster than the frame rate is unknown at a stamp. 1: all of it, as
+    white motion cannot be interpolated. Less where stamps are exact to well below a period."""
+    calibration_share: float = 0.5
+    """Share of the depth error found in the rectification that is assumed to remain unseen."""
 
     # --- when to say lost
     min_contrast: float = 3.0
@@ -81,7 +100,9 @@ class StereoVOConfig:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if field.name != "seed" and not value > 0:
+            if field.name in _MAY_BE_ZERO and value >= 0:
+                continue
+            if not value > 0:
                 raise ValueError(f"{field.name} must be positive, got {value}")
         if self.window_px % 2 == 0:
             raise ValueError(f"window_px must be odd, got {self.window_px}")

@@ -42,7 +42,7 @@ def offset_basis(camera: Camera, right: Array) -> Array:
     dx = [one, zero, -y, x, xx, xy, 3.0 * xx + yy, 2.0 * xy, x * r2]
     dy = [zero, one, x, y, xy, yy, 2.0 * xy, xx + 3.0 * yy, y * r2]
     basis = np.stack([np.stack(dx, axis=-1), np.stack(dy, axis=-1)], axis=1)
-    return basis * np.array([camera.fx, camera.fy])[:, None]
+    return np.asarray(basis * np.array([camera.fx, camera.fy])[:, None])
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,15 +60,13 @@ class RectificationError:
     def updated(self, information: Array, vector: Array) -> RectificationError:
         """The product with a measurement of the given (9, 9) information and (9,) vector."""
         total = self.information + information
-        mean = np.linalg.solve(total, self.information @ self.mean + vector)
+        mean = np.linalg.solve(total, self.information @ self.mean + vector).astype(np.float64)
         return RectificationError(mean, total)
 
     def aged(self, share: float) -> RectificationError:
         """Forget a share of what was measured, so that mounts may creep; the prior stays."""
         prior = np.diag(PRIOR_SIGMA**-2)
-        return RectificationError(
-            self.mean, self.information + share * (prior - self.information)
-        )
+        return RectificationError(self.mean, self.information + share * (prior - self.information))
 
     def offsets(self, camera: Camera, right: Array) -> Array:
         """What to subtract from (n, 2) right pixels."""

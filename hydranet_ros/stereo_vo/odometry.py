@@ -1,0 +1,224 @@
+"""Stereo visual odometry: two stereo frames in, one relative pose with covariance out."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import numpy as np
+
+from hydranet_ros import lie
+from hydranet_ros.camera import StereoCamera
+from hydranet_ros.estimates import RelativePose
+from hydranet_ros.lie import Array
+from hydranet_ros.stereo_vo.config import StereoVOConfig
+from hydranet_ros.stereo_vo.covariance import CovarianceModel
+from hydranet_ros.stereo_vo.features import CornerDetector, Image, Mask
+from hydranet_ros.stereo_vo.front import Frame, Front, make_frame
+from hydranet_ros.stereo_vo.motion import Motion, MotionSolver, Tracks
+from hydranet_ros.stereo_vo.noise import TrackNoise
+from hydranet_ros.stereo_vo.rectification import RectificationError, offset_basis
+from hydranet_ros.stereo_vo.result import Lost, VOResult, VOStatistics
+from hydranet_ros.stereo_vo.sampling import best_sample, draw_samples, fit_samples
+
+
+class _LostError(Exception):
+    """Carries the reason out of the steps of an update; never leaves this module."""
+
+    def __init__(self, reason: Lost, statistics: VOStatistics) -> None:
+        super().__init__(reason.value)
+        self.reason = reason
+        self.statistics = statistics
+
+
+class StereoVO:
+    """Track stereo frames: `update` once per frame, in order of stamps."""
+
+    def __init__(self, camera: StereoCamera, config: StereoVOConfig | None = None) -> None:
+        self.camera = camera
+        self.config = config or StereoVOConfig()
+        self._detector = CornerDetector(self.config)
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything, the rectification error included."""
+        self._frame: Frame | None = None
+        self._bridged = 0
+        self._velocity: Array | None = None  # twist per second
+        self._rectification = RectificationError.prior()
+        self._covariance = CovarianceModel(self.config.shake_share, self.config.calibration_share)
+
+    @property
+    def rectification(self) -> RectificationError:
+        """What is known of the pair's rectification error so far."""
+        return self._rectification
+
+    def update(self, left: Image, right: Image, stamp_ns: int) -> VOResult:
+        """Take (h, w) uint8 rectified images; return the motion since the last usable frame.
+
+        A frame without a result is either bridged (it was unusable, the next is compared with the
+        same earlier frame) or becomes the new start (it is fine, but the motion was not found).
+        """
+        started = time.perf_counter()
+        self._check(left, right, stamp_ns)
+        result = self._update(left, right, stamp_ns)
+        elapsed = 1e3 * (time.perf_counter() - started)
+        return replace(result, statistics=replace(result.statistics, milliseconds=elapsed))
+
+    # --- steps -----------------------------------------------------------------------------------
+
+    def _update(self, left: Image, right: Image, stamp_ns: int) -> VOResult:
+        previous = self._frame
+        if self._is_flat(left) or self._is_flat(right):
+            return self._bridge(stamp_ns, Lost.FLAT_IMAGE, VOStatistics())
+        frame = make_frame(stamp_ns, left, right, self.config)
+        if previous is None:
+            return self._start(frame, Lost.INITIALISING, VOStatistics())
+        try:
+            tracks, fresh, motion = self._follow(previous, frame)
+        except _LostError as lost:
+            return self._start(frame, lost.reason, lost.statistics)
+        seconds = 1e-9 * (stamp_ns - previous.stamp_ns)
+        rate = lie.se3_log(motion.T_2_1) / seconds
+        after = tracks.after[motion.inliers]
+        covariance = self._covariance.complete(
+            motion.Sigma_2_1, motion.clustering, rate, seconds, self._depth_share(after)
+        )
+        pose = RelativePose(motion.T_2_1, covariance, previous.stamp_ns, stamp_ns)
+        self._accept(motion, rate, replace(frame, features=np.concatenate([after, fresh])))
+        statistics = VOStatistics(
+            len(previous.features), len(tracks), int(motion.inliers.sum()), motion.scale
+        )
+        return VOResult(stamp_ns, previous.stamp_ns, pose, None, statistics)
+
+    def _follow(self, previous: Frame, frame: Frame) -> tuple[Tracks, Array, Motion]:
+        """Tracks, new features and motion.
+
+        Without a velocity, track again with the motion found: what moved too far for the first
+        search is then found too.
+        """
+        guess = np.eye(4)
+        if self._velocity is not None:
+            guess = lie.se3_exp(self._velocity * 1e-9 * (frame.stamp_ns - previous.stamp_ns))
+        tracks, fresh = self._front().track(previous, frame, guess)
+        motion = self._solve(previous, tracks, guess, frame.stamp_ns)
+        if self._velocity is None:
+            tracks, fresh = self._front().track(previous, frame, motion.T_2_1)
+            motion = self._solve(previous, tracks, motion.T_2_1, frame.stamp_ns)
+        return tracks, fresh, motion
+
+    def _depth_share(self, features: Array) -> float:
+        """By what share the rectification error surely changes a typical feature's depth."""
+        y = self._front().corrected(features)
+        basis = offset_basis(self.camera.left, features[:, 2:])[:, 0]
+        spread = np.linalg.solve(self._rectification.information, basis.T)
+        unsure = np.einsum("na,an->n", basis, spread)
+        shift2 = (features[:, 2] - y[:, 2]) ** 2 - unsure
+        return float(np.sqrt(max(np.median(shift2 / (y[:, 0] - y[:, 2]) ** 2), 0.0)))
+
+    def _solve(self, previous: Frame, tracks: Tracks, guess: Array, stamp_ns: int) -> Motion:
+        """The motion and its inliers among the tracks, or a _LostError."""
+        config = self.config
+        statistics = VOStatistics(len(previous.features), len(tracks))
+        if len(tracks) < config.min_inliers:
+            raise _LostError(Lost.TOO_FEW_TRACKS, statistics)
+        pose, agree = self._sample(tracks, guess, stamp_ns)
+        statistics = replace(statistics, inliers=int(agree.sum()))
+        if agree.sum() < max(config.min_inliers, config.min_inlier_share * len(tracks)):
+            raise _LostError(Lost.TOO_FEW_INLIERS, statistics)
+        motion = self._refine(tracks.select(agree), pose)
+        if motion is None:
+            raise _LostError(Lost.DEGENERATE_GEOMETRY, statistics)
+        if motion.inliers.sum() < config.min_inliers:
+            raise _LostError(Lost.TOO_FEW_INLIERS, statistics)
+        inliers = np.zeros(len(tracks), dtype=bool)
+        inliers[np.flatnonzero(agree)[motion.inliers]] = True
+        return replace(motion, inliers=inliers)
+
+    def _refine(self, tracks: Tracks, pose: Array) -> Motion | None:
+        """The motion of the tracks, None where they do not fix it."""
+        config = self.config
+        noise = TrackNoise(
+            config.tracking_sigma_px, config.stereo_sigma_px, config.edge_px, config.window_px
+        )
+        solver = MotionSolver(
+            self.camera, tracks, self._rectification, noise, config.jitter_sigma_px
+        )
+        try:
+            motion = solver.solve(pose, config.iterations)
+        except np.linalg.LinAlgError:
+            return None
+        return None if self._is_degenerate(motion) else motion
+
+    def _sample(self, tracks: Tracks, guess: Array, stamp_ns: int) -> tuple[Array, Mask]:
+        """The best three-point motion and the tracks that agree with it."""
+        config = self.config
+        points = self.camera.triangulate(self._front().corrected(tracks.before)[:, :3])
+        measured = self._front().corrected(tracks.after)[:, :3]
+        rng = np.random.default_rng((config.seed, stamp_ns % 2**63))
+        samples = draw_samples(len(tracks), config.hypotheses, rng)
+        poses = fit_samples(
+            self.camera, points, measured, guess, samples, config.sample_iterations
+        )
+        return best_sample(self.camera, points, measured, poses, config.inlier_px)
+
+    def _front(self) -> Front:
+        return Front(self.camera, self.config, self._detector, self._rectification)
+
+    # --- state -----------------------------------------------------------------------------------
+
+    def _accept(self, motion: Motion, rate: Array, frame: Frame) -> None:
+        self._velocity = rate
+        weight = self.config.information_share
+        self._rectification = self._rectification.aged(self.config.forget_share).updated(
+            weight * motion.message[0], weight * motion.message[1]
+        )
+        self._frame, self._bridged = frame, 0
+
+    def _start(self, frame: Frame, reason: Lost, statistics: VOStatistics) -> VOResult:
+        """Make this frame the one to compare with, or say why it cannot be."""
+        features = self._front().start(frame)
+        if isinstance(features, Lost):
+            return self._bridge(frame.stamp_ns, features, statistics)
+        first = self._frame.stamp_ns if self._frame else None
+        self._frame, self._bridged = replace(frame, features=features), 0
+        self._velocity = None
+        return VOResult(frame.stamp_ns, first, None, reason, statistics)
+
+    def _bridge(self, stamp_ns: int, reason: Lost, statistics: VOStatistics) -> VOResult:
+        """Keep the earlier frame over an unusable one, unless there were too many of those."""
+        first = self._frame.stamp_ns if self._frame else None
+        self._bridged += 1
+        if self._bridged > self.config.max_bridged_frames:
+            self._frame, self._velocity = None, None
+        return VOResult(stamp_ns, first, None, reason, statistics)
+
+    def _is_degenerate(self, motion: Motion) -> bool:
+        """Whether some direction of the motion is all but free."""
+        variances = np.diag(motion.Sigma_2_1)
+        if not np.isfinite(variances).all():
+            return True
+        metres, radians = self.config.max_translation_sigma_m, self.config.max_rotation_sigma_rad
+        return bool(variances[:3].max() > metres**2 or variances[3:].max() > radians**2)
+
+    def _is_flat(self, image: Image) -> bool:
+        return float(image[::4, ::4].std()) < self.config.min_contrast
+
+    def _check(self, left: Image, right: Image, stamp_ns: int) -> None:
+        for name, image in (("left", left), ("right", right)):
+            if image.ndim != 2 or image.dtype != np.uint8:
+                raise ValueError(
+                    f"the {name} image must be (h, w) uint8, got {image.shape} {image.dtype}"
+                )
+        least = 4 * self.config.window_px
+        if min(left.shape) < least:
+            raise ValueError(f"images must be at least {least} pixels a side, got {left.shape}")
+        if left.shape != right.shape:
+            raise ValueError(f"images must have one size, got {left.shape} and {right.shape}")
+        if self._frame is not None and self._frame.left.shape != left.shape:
+            raise ValueError(f"images must stay {self._frame.left.shape}, got {left.shape}")
+        if self._frame is not None and stamp_ns <= self._frame.stamp_ns:
+            raise ValueError(
+                f"stamps must increase, got {self._frame.stamp_ns} ns then {stamp_ns} ns;"
+                " call reset() after a jump back"
+            )

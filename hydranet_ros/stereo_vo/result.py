@@ -1,0 +1,52 @@
+"""What an update of the stereo visual odometry returns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from hydranet_ros.estimates import RelativePose
+
+
+class Lost(Enum):
+    """Why there is no motion. The values are texts fit for a log or a diagnostic message."""
+
+    INITIALISING = "initialising: the first frame has nothing to be compared with"
+    FLAT_IMAGE = "flat image: black, white or without contrast"
+    TOO_FEW_FEATURES = "too few features: blurred or without texture"
+    NOT_A_STEREO_PAIR = "left and right do not match: not a rectified pair of one instant"
+    SWAPPED_CAMERAS = "negative disparities: left and right are swapped"
+    TOO_FEW_TRACKS = "too few features could be followed from the previous frame"
+    TOO_FEW_INLIERS = "too few tracks agree on one motion"
+    DEGENERATE_GEOMETRY = "the tracked points do not fix the motion"
+
+
+@dataclass(frozen=True)
+class VOStatistics:
+    """How a frame went: counts, and the residual scale (1: noise as configured)."""
+
+    features: int = 0
+    tracks: int = 0
+    inliers: int = 0
+    residual_scale: float = float("nan")
+    milliseconds: float = float("nan")
+
+
+@dataclass(frozen=True, eq=False)
+class VOResult:
+    """Either `pose`, from `stamp_1_ns` to `stamp_2_ns`, or `lost`, the reason why there is none.
+
+    `stamp_1_ns` is the frame compared with: the last usable one, which after bridged bad frames
+    is not the one just before. None where there was none.
+    """
+
+    stamp_2_ns: int
+    stamp_1_ns: int | None
+    pose: RelativePose | None
+    lost: Lost | None
+    statistics: VOStatistics
+
+    @property
+    def ok(self) -> bool:
+        """Whether there is a pose."""
+        return self.pose is not None

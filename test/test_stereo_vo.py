@@ -1,0 +1,429 @@
+"""Stereo odometry: its parts against known answers, the whole on rendered and real streets."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from hydranet_ros import lie
+from hydranet_ros.camera import Camera, StereoCamera, read_kitti_calibration
+from hydranet_ros.stereo_vo import Lost, StereoVO, StereoVOConfig, VOResult
+from hydranet_ros.stereo_vo.covariance import Shake
+from hydranet_ros.stereo_vo.features import CornerDetector, cell_size
+from hydranet_ros.stereo_vo.motion import MotionSolver, Tracks
+from hydranet_ros.stereo_vo.noise import PERSISTENCE, ROW_RATIO, TrackNoise, inverse_3x3
+from hydranet_ros.stereo_vo.rectification import SIZE, RectificationError, offset_basis
+from hydranet_ros.stereo_vo.sampling import best_sample, draw_samples, fit_samples
+from hydranet_ros.stereo_vo.tracking import brightness_ratio, smooth
+
+CAMERA = StereoCamera(Camera(700.0, 710.0, 600.0, 180.0), 0.54)
+NOISE = TrackNoise(0.08, 0.1, edge_px=0.25, window_px=13)
+MOTION = lie.se3_exp([0.03, -0.02, -1.1, 0.002, 0.015, -0.003])
+SURE = RectificationError(np.zeros(SIZE), 1e12 * np.eye(SIZE))
+CONFIG = StereoVOConfig()
+DETECTOR = CornerDetector(CONFIG)
+
+
+def street_points(rng: np.random.Generator, count: int) -> np.ndarray:
+    """Points that the camera sees before and after, 6 to 60 m away."""
+    z = rng.uniform(6.0, 60.0, count)
+    pixels = rng.uniform([80.0, 20.0], [1120.0, 350.0], (count, 2))
+    return np.concatenate([CAMERA.left.normalise(pixels), np.ones((count, 1))], 1) * z[:, None]
+
+
+def four_pixels(points: np.ndarray) -> np.ndarray:
+    y = CAMERA.project(points)
+    return np.concatenate([y, y[:, 1:2]], axis=1)
+
+
+def exact_tracks(points: np.ndarray, motion: np.ndarray = MOTION) -> Tracks:
+    after = points @ motion[:3, :3].T + motion[:3, 3]
+    return Tracks(four_pixels(points), four_pixels(after))
+
+
+def noisy_tracks(points: np.ndarray, rng: np.random.Generator) -> Tracks:
+    """Noise as noise.py says: tracking moves both pixels, stereo errors persist."""
+    exact, n = exact_tracks(points), len(points)
+    z2 = (points @ MOTION[:3, :3].T + MOTION[:3, 3])[:, 2]
+    focal = CAMERA.left.fx
+    tracking = np.sqrt(NOISE.tracking_variance(points[:, 2] / z2))
+    first, second = (
+        np.sqrt(NOISE.stereo_variance(focal * CAMERA.baseline_m / z, focal))
+        for z in (points[:, 2], z2)
+    )
+    shared, own_1, own_2, row = rng.standard_normal((4, n))
+    rho = PERSISTENCE
+    before, after = exact.before.copy(), exact.after.copy()
+    before[:, 2] += first * (np.sqrt(rho) * shared + np.sqrt(1 - rho) * own_1)
+    moved = tracking[:, None] * rng.standard_normal((n, 2))
+    after += np.concatenate([moved, moved], axis=1)
+    after[:, 2] += second * (np.sqrt(rho) * shared + np.sqrt(1 - rho) * own_2)
+    after[:, 3] += second / ROW_RATIO * row
+    return Tracks(before, after)
+
+
+# --- the solver ----------------------------------------------------------------------------------
+
+
+def test_jacobian_agrees_with_finite_differences() -> None:
+    rng = np.random.default_rng(1)
+    tracks = noisy_tracks(street_points(rng, 40), rng)
+    solver = MotionSolver(CAMERA, tracks, RectificationError.prior(), NOISE, 0.1)
+    state = np.concatenate([np.zeros(6), 1e-3 * rng.standard_normal(SIZE), [0.05, -0.03, 0.02]])
+    analytic = solver.linearise(MOTION, state).jacobian
+    step = 1e-6
+    for column in range(analytic.shape[2]):
+        delta = step * np.eye(analytic.shape[2])[column]
+
+        def residuals(d: np.ndarray) -> np.ndarray:
+            return solver.linearise(lie.se3_exp(d[:6]) @ MOTION, state + d).residuals
+
+        numeric = -(residuals(delta) - residuals(-delta)) / (2 * step)
+        scale = 1.0 + np.abs(numeric).max()
+        np.testing.assert_allclose(analytic[:, :, column], numeric, atol=1e-6 * scale)
+
+
+def test_exact_tracks_give_the_exact_motion() -> None:
+    tracks = exact_tracks(street_points(np.random.default_rng(2), 60))
+    motion = MotionSolver(CAMERA, tracks, SURE, NOISE, 1e-6).solve(np.eye(4), 20)
+    np.testing.assert_allclose(motion.T_2_1, MOTION, atol=1e-7)
+    assert motion.inliers.all()
+
+
+def test_covariance_is_consistent_by_monte_carlo() -> None:
+    rng = np.random.default_rng(3)
+    nees, scales = [], []
+    for _ in range(300):
+        tracks = noisy_tracks(street_points(rng, 150), rng)
+        motion = MotionSolver(CAMERA, tracks, SURE, NOISE, 1e-6).solve(MOTION, 8)
+        error = lie.se3_log(motion.T_2_1 @ lie.se3_inverse(MOTION))
+        nees.append(error @ np.linalg.solve(motion.Sigma_2_1, error))
+        scales.append(motion.scale)
+    assert np.mean(scales) == pytest.approx(1.0, abs=0.05)
+    # The mean of 300 chi-square values of 6 degrees has a standard deviation of 0.2; robust
+    # weights cost some 5 % of efficiency.
+    assert 5.3 < np.mean(nees) < 7.0
+
+
+def test_more_pixel_noise_gives_a_larger_covariance() -> None:
+    rng = np.random.default_rng(4)
+    tracks = noisy_tracks(street_points(rng, 200), rng)
+    exact = exact_tracks(street_points(np.random.default_rng(4), 200))
+    double = Tracks(2 * tracks.before - exact.before, 2 * tracks.after - exact.after)
+    sigmas = [
+        np.trace(MotionSolver(CAMERA, t, SURE, NOISE, 1e-6).solve(MOTION, 8).Sigma_2_1[3:, 3:])
+        for t in (tracks, double)
+    ]
+    assert 2.5 < sigmas[1] / sigmas[0] < 6.0
+
+
+def test_the_rectification_error_is_found_without_ground_truth() -> None:
+    rng = np.random.default_rng(5)
+    theta = np.array([4e-4, -3e-4, -3e-4, 4e-4, 0.022, 1e-3, -0.006, -5e-4, -1e-3])
+    belief, motion = RectificationError.prior(), None
+    for _ in range(40):
+        tracks = noisy_tracks(street_points(rng, 200), rng)
+        for pixels in (tracks.before, tracks.after):
+            pixels[:, 2:] += offset_basis(CAMERA.left, pixels[:, 2:]) @ theta
+        motion = MotionSolver(CAMERA, tracks, belief, NOISE, 0.02).solve(MOTION, 8)
+        belief = belief.updated(*motion.message)
+    assert motion is not None
+    where = np.array([[200.0, 100.0], [600.0, 180.0], [1100.0, 300.0], [900.0, 40.0]])
+    wrong = belief.offsets(CAMERA.left, where) - offset_basis(CAMERA.left, where) @ theta
+    assert np.abs(wrong).max() < 0.06  # of up to 2.7 px
+    error = lie.se3_log(motion.T_2_1 @ lie.se3_inverse(MOTION))
+    assert np.abs(error[:3]).max() < 0.012
+    assert np.abs(error[3:]).max() < 3e-4
+
+
+def test_forgetting_returns_to_the_prior() -> None:
+    prior = RectificationError.prior()
+    sure = prior.updated(1e10 * np.eye(SIZE), np.zeros(SIZE))
+    for _ in range(100):
+        sure = sure.aged(0.5)
+    np.testing.assert_allclose(sure.information, prior.information, rtol=1e-6)
+
+
+def test_inverse_of_symmetric_matrices() -> None:
+    a = np.random.default_rng(6).standard_normal((50, 3, 3))
+    spd = a @ np.swapaxes(a, 1, 2) + 0.1 * np.eye(3)
+    np.testing.assert_allclose(inverse_3x3(spd) @ spd, np.tile(np.eye(3), (50, 1, 1)), atol=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_samples_survive_forty_percent_outliers(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    tracks = noisy_tracks(street_points(rng, 200), rng)
+    wrong = rng.permutation(200) < 80
+    tracks.after[wrong] += rng.uniform(8.0, 60.0, (80, 1)) * rng.choice([-1.0, 1.0], (80, 4))
+    points, measured = CAMERA.triangulate(tracks.before[:, :3]), tracks.after[:, :3]
+    samples = draw_samples(200, CONFIG.hypotheses, rng)
+    assert all(len(set(sample)) == 3 for sample in samples.tolist())
+    poses = fit_samples(CAMERA, points, measured, np.eye(4), samples, CONFIG.sample_iterations)
+    pose, inliers = best_sample(CAMERA, points, measured, poses, CONFIG.inlier_px)
+    assert not inliers[wrong].any()
+    assert inliers[~wrong].mean() > 0.9
+    assert np.abs(lie.se3_log(pose @ lie.se3_inverse(MOTION))[3:]).max() < 3e-3
+
+
+# --- covariance ----------------------------------------------------------------------------------
+
+
+def test_shake_is_found_in_white_rotations_and_not_in_smooth_ones() -> None:
+    rng, count, dt = np.random.default_rng(7), 400, 0.1
+    time = dt * np.arange(count)[:, None]
+    smooth_angle = np.radians(2.0) * np.sin(2 * np.pi * 0.8 * time + [0.0, 1.0, 2.0])
+    white = np.radians(0.02) * rng.standard_normal((count, 3))
+    found = []
+    for angle in (smooth_angle, smooth_angle + white):
+        shake = Shake(1.0)
+        variances = [shake.variance(rate, 0.0) for rate in np.diff(angle, axis=0) / dt]
+        found.append(np.degrees(np.sqrt(np.mean(variances[100:]) * dt**2 / 2)))
+    assert found[0] < 0.002
+    assert 0.01 < found[1] < 0.04
+
+
+# --- features and brightness ---------------------------------------------------------------------
+
+
+def textured(height: int = 240, width: int = 400, seed: int = 0) -> np.ndarray:
+    noise = np.random.default_rng(seed).uniform(0, 255, (height, width)).astype(np.float32)
+    blurred = cv2.GaussianBlur(noise, (0, 0), 2.0)
+    return np.clip(128 + 4 * (blurred - 128), 0, 255).astype(np.uint8)
+
+
+def test_features_are_spread_and_avoid_occupied_cells() -> None:
+    image = textured()
+    cell = cell_size(image.shape, CONFIG)
+    found = DETECTOR.detect(image, np.zeros((0, 2)), 1000)
+    cells = {tuple(c) for c in (found // cell).astype(int).tolist()}
+    assert len(cells) == len(found) > 50
+    more = DETECTOR.detect(image, found[:20], 1000)
+    taken = {tuple(c) for c in (found[:20] // cell).astype(int).tolist()}
+    assert not taken & {tuple(c) for c in (more // cell).astype(int).tolist()}
+    assert len(DETECTOR.detect(image, np.zeros((0, 2)), 7)) == 7
+    assert len(DETECTOR.detect(np.full_like(image, 90), np.zeros((0, 2)), 1000)) == 0
+
+
+def test_brightness_is_compared_at_corresponding_pixels() -> None:
+    image = textured() // 2
+    brighter = cv2.convertScaleAbs(image, alpha=1.3)
+    pixels = DETECTOR.detect(image, np.zeros((0, 2)), 200)
+    ratio = brightness_ratio(smooth(brighter, CONFIG), pixels, smooth(image, CONFIG), pixels)
+    assert ratio == pytest.approx(1.3, abs=0.01)
+    few = brightness_ratio(smooth(brighter, CONFIG), pixels[:3], smooth(image, CONFIG), pixels[:3])
+    assert few == 1.0
+
+
+def test_configuration_is_checked() -> None:
+    for field in fields(StereoVOConfig):
+        with pytest.raises(ValueError, match=field.name):
+            replace(CONFIG, **{field.name: -1})
+    with pytest.raises(ValueError, match="odd"):
+        StereoVOConfig(window_px=12)
+
+
+# --- the whole on a rendered street --------------------------------------------------------------
+
+
+class Drive:
+    """Rendered frames with their true poses."""
+
+    def __init__(self, frames: int, **settings: object) -> None:
+        simulation = pytest.importorskip("hydranet_ros.simulation")
+        street = simulation.Street(simulation.StreetConfig(frames=frames, **settings))
+        self.camera = street.camera
+        self.frames = list(street)
+
+    def update(self, vo: StereoVO, index: int) -> VOResult:
+        frame = self.frames[index]
+        return vo.update(frame.left, frame.right, frame.stamp_ns)
+
+    def truth(self, first: int, second: int) -> np.ndarray:
+        return lie.se3_inverse(self.frames[second].T_w_c) @ self.frames[first].T_w_c
+
+    def error(self, result: VOResult, first: int, second: int) -> np.ndarray:
+        assert result.pose is not None, result.lost
+        return lie.se3_log(result.pose.T_2_1 @ lie.se3_inverse(self.truth(first, second)))
+
+
+@pytest.fixture(scope="module")
+def drive() -> Drive:
+    return Drive(60, seed=11)
+
+
+def test_motion_and_covariance_on_a_rendered_street(drive: Drive) -> None:
+    vo, nees, errors = StereoVO(drive.camera), [], []
+    assert drive.update(vo, 0).lost is Lost.INITIALISING
+    for k in range(1, len(drive.frames)):
+        result = drive.update(vo, k)
+        error = drive.error(result, k - 1, k)
+        assert result.pose is not None
+        nees.append(error @ np.linalg.solve(result.pose.Sigma_2_1, error))
+        errors.append(error)
+        assert result.stamp_1_ns == drive.frames[k - 1].stamp_ns
+        assert result.statistics.inliers >= 20
+    assert np.degrees(np.linalg.norm(np.array(errors)[:, 3:], axis=1)).mean() < 0.012
+    assert np.linalg.norm(np.array(errors)[:, :3], axis=1).mean() < 0.008
+    # The first ten frames are cautious: until then, all roughness may be shake.
+    assert 3.5 < np.mean(nees[10:]) < 10.0
+
+
+def test_two_runs_give_the_same_bytes(drive: Drive) -> None:
+    runs = []
+    for _ in range(2):
+        vo = StereoVO(drive.camera)
+        poses = [drive.update(vo, k).pose for k in range(8)][1:]
+        runs.append(b"".join(p.T_2_1.tobytes() + p.Sigma_2_1.tobytes() for p in poses if p))
+    assert len(runs[0]) == 7 * (16 + 36) * 8
+    assert runs[0] == runs[1]
+
+
+def test_reset_forgets_everything(drive: Drive) -> None:
+    vo = StereoVO(drive.camera)
+    first = [drive.update(vo, k).pose for k in range(4)][-1]
+    vo.reset()
+    again = [drive.update(vo, k).pose for k in range(4)][-1]
+    assert first is not None
+    assert again is not None
+    np.testing.assert_array_equal(first.Sigma_2_1, again.Sigma_2_1)
+
+
+def test_callers_may_reuse_their_buffers(drive: Drive) -> None:
+    vo = StereoVO(drive.camera)
+    left, right = (np.empty_like(drive.frames[0].left) for _ in range(2))
+    for k in range(3):
+        left[:], right[:] = drive.frames[k].left, drive.frames[k].right
+        result = vo.update(left, right, drive.frames[k].stamp_ns)
+    assert np.linalg.norm(drive.error(result, 1, 2)[:3]) < 0.02
+
+
+@pytest.mark.parametrize("kind", ["black", "flat right", "blurred"])
+def test_bad_frames_are_bridged(drive: Drive, kind: str) -> None:
+    vo = StereoVO(drive.camera)
+    for k in range(3):
+        drive.update(vo, k)
+    left, right, stamp = (getattr(drive.frames[3], n) for n in ("left", "right", "stamp_ns"))
+    if kind == "black":
+        left, right = np.zeros_like(left), np.zeros_like(right)
+    elif kind == "flat right":
+        right = np.full_like(right, 200)
+    else:
+        left, right = (cv2.GaussianBlur(image, (0, 0), 12.0) for image in (left, right))
+    lost = vo.update(left, right, stamp)
+    assert lost.pose is None
+    assert not lost.ok
+    assert lost.lost in (Lost.FLAT_IMAGE, Lost.TOO_FEW_FEATURES)
+    assert lost.stamp_1_ns == drive.frames[2].stamp_ns
+    result = drive.update(vo, 4)
+    assert result.stamp_1_ns == drive.frames[2].stamp_ns
+    assert np.linalg.norm(drive.error(result, 2, 4)[:3]) < 0.04
+
+
+def test_too_many_bad_frames_start_again(drive: Drive) -> None:
+    vo = StereoVO(drive.camera, StereoVOConfig(max_bridged_frames=2))
+    drive.update(vo, 0)
+    black = np.zeros_like(drive.frames[0].left)
+    for k in (1, 2, 3):
+        assert vo.update(black, black, drive.frames[k].stamp_ns).lost is Lost.FLAT_IMAGE
+    again = drive.update(vo, 4)
+    assert again.lost is Lost.INITIALISING
+    assert again.stamp_1_ns is None
+    result = drive.update(vo, 5)
+    assert result.stamp_1_ns == drive.frames[4].stamp_ns
+    assert np.linalg.norm(drive.error(result, 4, 5)[:3]) < 0.04
+
+
+def test_swapped_cameras_are_told(drive: Drive) -> None:
+    vo = StereoVO(drive.camera)
+    for k in range(2):
+        frame = drive.frames[k]
+        assert vo.update(frame.right, frame.left, frame.stamp_ns).lost is Lost.SWAPPED_CAMERAS
+
+
+def test_unrelated_images_are_no_pair(drive: Drive) -> None:
+    vo, frame = StereoVO(drive.camera), drive.frames[0]
+    other = textured(*frame.left.shape, seed=3)
+    assert vo.update(frame.left, other, frame.stamp_ns).lost is Lost.NOT_A_STEREO_PAIR
+
+
+def test_a_cut_to_another_place_is_lost_and_starts_again(drive: Drive) -> None:
+    vo = StereoVO(drive.camera)
+    for k in range(3):
+        drive.update(vo, k)
+    elsewhere = vo.update(
+        drive.frames[50].left[:, ::-1].copy(), drive.frames[50].right[:, ::-1].copy(), 10**12
+    )
+    assert elsewhere.pose is None
+    there = Drive(2, seed=12)
+    vo = StereoVO(drive.camera)
+    for k in range(3):
+        drive.update(vo, k)
+    first, second = there.frames
+    cut = vo.update(first.left, first.right, 10**9)
+    assert cut.lost in (Lost.TOO_FEW_TRACKS, Lost.TOO_FEW_INLIERS, Lost.DEGENERATE_GEOMETRY)
+    assert cut.stamp_1_ns == drive.frames[2].stamp_ns
+    result = vo.update(second.left, second.right, 10**9 + 10**8)
+    assert result.stamp_1_ns == 10**9
+    assert np.linalg.norm(there.error(result, 0, 1)[:3]) < 0.04
+
+
+def test_misuse_is_a_value_error(drive: Drive) -> None:
+    vo, frame = StereoVO(drive.camera), drive.frames[0]
+    with pytest.raises(ValueError, match=r"one size, got \(188, 620\) and \(187, 620\)"):
+        vo.update(frame.left, frame.right[:-1], 0)
+    with pytest.raises(ValueError, match=r"uint8, got .* float64"):
+        vo.update(frame.left, frame.right.astype(float), 0)
+    with pytest.raises(ValueError, match=r"left image must be \(h, w\) uint8"):
+        vo.update(np.stack([frame.left] * 3, axis=-1), frame.right, 0)
+    with pytest.raises(ValueError, match="at least"):
+        vo.update(frame.left[:20], frame.right[:20], 0)
+    vo.update(frame.left, frame.right, 100)
+    with pytest.raises(ValueError, match="stamps must increase, got 100 ns then 100 ns"):
+        vo.update(frame.left, frame.right, 100)
+    with pytest.raises(ValueError, match="must stay"):
+        vo.update(frame.left[:, :-2], frame.right[:, :-2], 200)
+
+
+# --- the whole on a real street ------------------------------------------------------------------
+
+
+def test_real_street(data: Path) -> None:
+    folder, count = data / "kitti" / "sequences" / "09", 150
+    if not folder.is_dir():
+        pytest.skip(f"no KITTI sequence at {folder}")
+    poses = np.loadtxt(data / "kitti" / "poses" / "09.txt")[:count].reshape(-1, 3, 4)
+    T_w_c = np.tile(np.eye(4), (count, 1, 1))
+    T_w_c[:, :3] = poses
+    truth = lie.se3_inverse(T_w_c[1:]) @ T_w_c[:-1]
+    stamps = np.round(1e9 * np.loadtxt(folder / "times.txt")[:count]).astype(int)
+    vo = StereoVO(read_kitti_calibration(folder / "calib.txt"))
+    results = []
+    for k, stamp in enumerate(stamps):
+        pair = [
+            cv2.imread(str(next((folder / side).glob(f"{k:06d}.*"))), cv2.IMREAD_GRAYSCALE)
+            for side in ("image_0", "image_1")
+        ]
+        results.append(vo.update(pair[0], pair[1], int(stamp)))
+    assert results[0].lost is Lost.INITIALISING
+    found = [r.pose for r in results[1:] if r.pose is not None]
+    assert len(found) == count - 1
+    estimate = np.stack([pose.T_2_1 for pose in found])
+    error = lie.se3_log(estimate @ lie.se3_inverse(truth))
+    nees = np.einsum(
+        "ni,nij,nj->n", error, np.linalg.inv(np.stack([p.Sigma_2_1 for p in found])), error
+    )
+    assert np.degrees(np.linalg.norm(error[:, 3:], axis=1)).mean() < 0.032
+    assert 3.0 < nees.mean() < 12.0
+    length = [np.linalg.norm(t[:, :3, 3], axis=1).sum() for t in (estimate, truth)]
+    assert length[0] / length[1] == pytest.approx(1.0, abs=0.01)
+    chained = np.eye(4)
+    for pose in estimate:
+        chained = pose @ chained
+    end = lie.se3_inverse(T_w_c[-1]) @ T_w_c[0]
+    drift = lie.se3_inverse(chained) @ end
+    assert np.linalg.norm(drift[:3, 3]) / length[1] < 0.013
