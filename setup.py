@@ -51,7 +51,14 @@ setup(
         share_files("launch", "*.launch.py"),
         share_files("config", "[!.]*"),
     ],
-    install_requires=["setuptools", "numpy>=1.26", "scipy>=1.11", "PyYAML>=6", "tqdm>=4.60"],
+    install_requires=[
+        "setuptools",
+        "numpy>=1.26",
+        "scipy>=1.11",
+        "opencv-python-headless>=4.8,<5",
+        "PyYAML>=6",
+        "tqdm>=4.60",
+    ],
     extras_require={
         "kilted": ros_wheels("9.1.2", "5.5.1"),
         "jazzy": ros_wheels("7.1.6", "5.3.6"),

@@ -80,13 +80,14 @@ def run(options: argparse.Namespace) -> None:
             )
         covariances = read_covariances(options.covariance, len(estimate) - 1)
     errors = metrics.evaluate(paired.T_w_c, truth.T_w_c, covariances, options.align)
-    print(json.dumps(errors.as_dict(), indent=2) if options.json else table(errors))
+    figures = errors.as_dict()
+    print(json.dumps(figures, indent=2) if options.json else table(figures))
 
 
-def table(errors: metrics.TrajectoryErrors) -> str:
+def table(figures: dict[str, float | None]) -> str:
     """One figure per line, with its unit."""
     rows = []
-    for key, value in errors.as_dict().items():
+    for key, value in figures.items():
         label, unit = LABELS[key]
         shown = "path shorter than 100 m" if value is None else f"{value:.4g} {unit}"
         rows.append(f"{label:<26}{shown}")

@@ -31,8 +31,12 @@ def write_run(
     stamps_ns: NDArray[np.int64],
     figures: dict[str, Any],
     settings: dict[str, Any],
+    timing: dict[str, Any] | None = None,
 ) -> None:
-    """Write NAME.txt (KITTI) and NAME.tum for each trajectory, metrics.json and config.yaml."""
+    """Write NAME.txt (KITTI) and NAME.tum for each trajectory, metrics.json and config.yaml.
+
+    All but `timing.json` is the same, byte for byte, for the same input.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, T_w_c in trajectories.items():
@@ -40,5 +44,7 @@ def write_run(
             write_tum(folder / f"{name}.tum", T_w_c, stamps_ns)
         (folder / "metrics.json").write_text(json.dumps(figures, indent=2) + "\n")
         (folder / "config.yaml").write_text(yaml.safe_dump(settings, sort_keys=False))
+        if timing is not None:
+            (folder / "timing.json").write_text(json.dumps(timing, indent=2) + "\n")
     except OSError as error:
         raise HydraNetError(f"--out {folder}: cannot be written: {error.strerror}") from None

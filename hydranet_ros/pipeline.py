@@ -1,0 +1,54 @@
+"""Frames in, odometry out: the method as the command line and the nodes run it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hydranet_ros import lie
+from hydranet_ros.estimates import RelativePose
+from hydranet_ros.lie import Array
+from hydranet_ros.stereo_vo import VOResult
+
+
+class Odometer:
+    """Chain the results of visual odometry into a trajectory with a pose for every frame.
+
+    A frame without a motion goes on at the last velocity. When a motion over several frames comes
+    later (bad frames were bridged), the poses of the frames in between are put on its way.
+    """
+
+    def __init__(self, T_w_c: Array | None = None) -> None:
+        self._start = np.eye(4) if T_w_c is None else T_w_c
+        self.stamps_ns: list[int] = []
+        self.T_w_c: list[Array] = []
+        self.steps: list[RelativePose] = []
+        self.lost = 0
+        self._velocity = np.zeros(6)  # Log(T_2_1) per second
+
+    def add(self, result: VOResult) -> Array:
+        """Take the result of the next frame in; return T_w_c there."""
+        if not self.stamps_ns:
+            self._append(result.stamp_2_ns, self._start)
+        elif result.pose is not None:
+            self._move(result.pose)
+        else:
+            self.lost += 1
+            dt = (result.stamp_2_ns - self.stamps_ns[-1]) * 1e-9
+            step = lie.se3_exp(self._velocity * dt)
+            self._append(result.stamp_2_ns, self.T_w_c[-1] @ lie.se3_inverse(step))
+        return self.T_w_c[-1]
+
+    def _move(self, motion: RelativePose) -> None:
+        first = self.stamps_ns.index(motion.stamp_1_ns)
+        begin, duration = self.T_w_c[first], motion.stamp_2_ns - motion.stamp_1_ns
+        xi = lie.se3_log(motion.T_2_1)
+        for i in range(first + 1, len(self.stamps_ns)):
+            part = (self.stamps_ns[i] - motion.stamp_1_ns) / duration
+            self.T_w_c[i] = begin @ lie.se3_exp(-part * xi)
+        self._append(motion.stamp_2_ns, begin @ lie.se3_inverse(motion.T_2_1))
+        self._velocity = xi / (duration * 1e-9)
+        self.steps.append(motion)
+
+    def _append(self, stamp_ns: int, T_w_c: Array) -> None:
+        self.stamps_ns.append(stamp_ns)
+        self.T_w_c.append(T_w_c)
