@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from hydranet_ros.trajectory import read_trajectory
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "hydranet_ros.cli", "run", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_the_street_is_the_default_and_its_covariances_are_honest(tmp_path: Path) -> None:
+    done = run("--only", "vo", "--json", "--out", str(tmp_path))
+    assert (done.returncode, done.stderr) == (0, "")
+    figures = json.loads(done.stdout)
+    assert list(figures) == ["frames", "lost", "ms_median", "vo"]
+    assert (figures["frames"], figures["lost"]) == (100, 0)
+    assert figures["vo"]["f2f_deg"] < 0.01
+    assert figures["vo"]["ate_m"] < 0.2
+    assert 4.5 <= figures["vo"]["nees"] <= 7.5
+    kitti, tum = read_trajectory(tmp_path / "vo.txt"), read_trajectory(tmp_path / "vo.tum")
+    np.testing.assert_allclose(kitti.T_w_c, tum.T_w_c, atol=1e-9)
+    assert json.loads((tmp_path / "metrics.json").read_text())["vo"] == figures["vo"]
+    assert yaml.safe_load((tmp_path / "config.yaml").read_text())["source"] == "street"
+    assert json.loads((tmp_path / "timing.json").read_text())["ms_median"] > 0.0
+
+
+def test_two_runs_write_the_same_bytes(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        assert run("--max-frames", "6", "--out", str(tmp_path / name)).returncode == 0
+    for name in ("vo.txt", "vo.tum", "metrics.json", "config.yaml"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+
+
+def test_a_real_sequence(data: Path) -> None:
+    sequence = data / "kitti" / "sequences" / "09"
+    if not sequence.is_dir():
+        pytest.skip(f"no sequence at {sequence}")
+    done = run(str(sequence), "--max-frames", "150", "--json")
+    figures = json.loads(done.stdout)
+    assert (figures["frames"], figures["lost"]) == (150, 0)
+    assert figures["vo"]["devkit_pct"] < 1.3
+    assert figures["vo"]["devkit_deg_per_100m"] < 0.6
+    assert figures["vo"]["f2f_deg"] < 0.04
+    assert 3.0 <= figures["vo"]["nees"] <= 12.0
+
+
+@pytest.mark.slow
+def test_the_whole_real_sequence(data: Path) -> None:
+    figures = json.loads(run(str(data / "kitti" / "sequences" / "09"), "--json").stdout)
+    assert figures["vo"]["devkit_pct"] <= 1.3
+    assert figures["vo"]["devkit_deg_per_100m"] <= 0.40
+    assert figures["vo"]["f2f_deg"] <= 0.032
+    assert 3.0 <= figures["vo"]["nees"] <= 12.0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["nowhere"], "nowhere: is not a folder"),
+        (["."], "calib.txt: cannot be read"),
+        (["street", "--poses", "x"], "knows its own poses"),
+    ],
+)
+def test_bad_sources_are_one_line_and_exit_code_2(
+    tmp_path: Path, arguments: list[str], why: str
+) -> None:
+    out = tmp_path / "out"
+    done = subprocess.run(
+        [sys.executable, "-m", "hydranet_ros.cli", "run", *arguments, "--out", str(out)],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert why in done.stderr
+    assert not out.exists()
+
+
+def test_an_interruption_keeps_what_is_done(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "hydranet_ros.cli", "run", "--max-frames", "1000"]
+    with subprocess.Popen(
+        [*command, "--out", str(tmp_path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        time.sleep(8.0)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "interrupted" in err
+    frames = int(out.split()[0])
+    assert 1 <= frames < 1000
+    assert len(read_trajectory(tmp_path / "vo.txt")) == frames
