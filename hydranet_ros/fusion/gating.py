@@ -116,11 +116,12 @@ class Gate:
         return self.vo if source == "vo" else self.rotation
 
     def judge(
-        self, vo: Motion | None, turn: Turn | None, prior: Motion | None
+        self, vo: Motion | None, turn: Turn | None, prior: Motion | None, *, chained: bool = False
     ) -> tuple[dict[str, float], dict[str, str]]:
         """The NIS of what could be tested, and the reason for each source that failed.
 
         `vo` and `turn` speak of the same interval; `prior` is what the motion prior expects of it.
+        If `vo` is `chained` from edges that were each judged before, it is not to blame.
         """
         values: dict[str, float] = {}
         if vo is not None and prior is not None:
@@ -134,7 +135,7 @@ class Gate:
             return values, {}
         blamed = beyond[0]
         if vo is not None and turn is not None:
-            blamed = _further(prior, vo, turn)
+            blamed = "rotation" if chained else _further(prior, vo, turn)
         if self[blamed].due:
             return values, {}
         shown = values.get(blamed, values[beyond[0]])

@@ -40,6 +40,8 @@ ORIGIN_SIGMA = 1e-6
 START_SPEED = np.array([30.0] * 3 + [3.0] * 3)
 # A larger variance says nothing, and other people's odometry says 'lost' with it.
 MAX_VARIANCE = 1e3
+# A smaller one, in any direction, leaves no digits for the rest of the window.
+MIN_VARIANCE = 1e-14
 DUPLICATE = "there is one of this interval already"
 
 
@@ -136,9 +138,11 @@ class SlidingWindowFusion:
         rejected: list[Rejection] = []
         nis: dict[str, float] = {}
         edges: dict[Interval, dict[str, _Edge]] = {}
+        stamps: list[int] = self.window.stamps.tolist()
         for measurement in sorted(measurements, key=lambda m: (m.stamp_2_ns, m.stamp_1_ns)):
-            edge = self._edge(measurement)
+            edge = self._edge(measurement, stamps)
             if isinstance(edge, _Edge):
+                stamps += edge.interval
                 known = edges.setdefault(edge.interval, {})
                 if edge.source in known:
                     edge = _rejection(measurement, DUPLICATE)
@@ -146,6 +150,8 @@ class SlidingWindowFusion:
                     known[edge.source] = edge
             if isinstance(edge, Rejection):
                 rejected.append(edge)
+        if edges and not self.started:
+            self._start(min(interval[0] for interval in edges))
         for interval, new in edges.items():
             rejected += self._take(interval, new, nis)
         if not self.started:
@@ -173,31 +179,33 @@ class SlidingWindowFusion:
 
     # --- from measurements to edges --------------------------------------------------------------
 
-    def _edge(self, m: Measurement) -> _Edge | Rejection:
+    def _edge(self, m: Measurement, stamps: list[int]) -> _Edge | Rejection:
+        """Make an edge between `stamps`, which are those of the states, or new ones."""
         source = _source(m)
-        interval = self._known_stamp(m.stamp_1_ns), self._known_stamp(m.stamp_2_ns)
+        begin = self._known(m.stamp_1_ns, stamps)
+        interval = begin, self._known(m.stamp_2_ns, [*stamps, begin])
         if interval[0] >= interval[1]:
             return _rejection(m, "its interval is shorter than stamp_tolerance_s")
         if len(self.window) and not self._has_place(interval[0]):
             return _rejection(m, "it begins before the window, which has moved on")
+        if len(self.window) and not self._has_place(interval[1]):
+            return _rejection(m, "it ends between states that the window has moved on from")
         if (source, interval) in self._edges:
             return _rejection(m, DUPLICATE)
         if float(np.diagonal(m.Sigma_2_1).max()) > MAX_VARIANCE:
             return _rejection(m, f"it has a variance above {MAX_VARIANCE:g}: its source is lost")
-        if isinstance(m, RelativePose):
-            C, r, covariance = m.T_2_1[:3, :3], m.T_2_1[:3, 3], self._vo_covariance(m.Sigma_2_1)
-            return _Edge(source, interval, C, r, covariance, np.linalg.inv(covariance))
-        covariance = self._rotation_covariance(m)
-        return _Edge(source, interval, m.C_2_1, np.zeros(3), covariance, np.linalg.inv(covariance))
+        pose = m.T_2_1 if isinstance(m, RelativePose) else lie.se3_from(m.C_2_1, np.zeros(3))
+        covariance = self._believed(m)
+        if float(np.linalg.eigvalsh(covariance)[0]) < MIN_VARIANCE:
+            return _rejection(m, f"it has a variance below {MIN_VARIANCE:g}, and no floor for it")
+        information = np.linalg.inv(covariance)
+        return _Edge(source, interval, pose[:3, :3], pose[:3, 3], covariance, information)
 
-    def _known_stamp(self, stamp: int) -> int:
-        """The stamp of the state within the tolerance, or the stamp itself."""
-        if len(self.window):
-            nearest = int(np.argmin(np.abs(self.window.stamps - stamp)))
-            known = int(self.window.stamps[nearest])
-            if abs(known - stamp) <= self.config.stamp_tolerance_s * 1e9:
-                return known
-        return stamp
+    def _known(self, stamp: int, stamps: list[int]) -> int:
+        """The nearest of `stamps` if it is within the tolerance, or the stamp itself."""
+        nearest = min(stamps, key=lambda known: abs(known - stamp), default=stamp)
+        within = abs(nearest - stamp) <= self.config.stamp_tolerance_s * 1e9
+        return nearest if within else stamp
 
     def _has_place(self, stamp: int) -> bool:
         """Whether a state at this stamp is there, or can still be inserted."""
@@ -205,15 +213,15 @@ class SlidingWindowFusion:
             return True
         return stamp > int(self.window.stamps[self.window.covered - 1])
 
-    def _vo_covariance(self, Sigma: Array) -> Array:
-        """Scale VO's covariance, and keep it above the floors."""
-        c = self.config
-        floor = np.array([c.vo_floor_m**2] * 3 + [np.deg2rad(c.vo_floor_deg) ** 2] * 3)
-        return c.vo_scale * Sigma + np.diag(floor)
+    def _believed(self, m: Measurement) -> Array:
+        """Make up for what a covariance leaves out, and keep it above the floors.
 
-    def _rotation_covariance(self, m: RelativeRotation) -> Array:
-        """Make up for correlation in time and for errors in turns, and keep above the floor."""
+        VO is over-confident; rotations are correlated in time and worse in turns.
+        """
         c = self.config
+        if isinstance(m, RelativePose):
+            floor = np.array([c.vo_floor_m**2] * 3 + [np.deg2rad(c.vo_floor_deg) ** 2] * 3)
+            return c.vo_scale * m.Sigma_2_1 + np.diag(floor)
         angle = float(np.linalg.norm(lie.so3_log(m.C_2_1)))
         own = np.deg2rad(c.rotation_floor_deg) ** 2 + (c.rotation_scale_noise * angle) ** 2
         return c.rotation_inflation * m.Sigma_2_1 + own * np.eye(3)
@@ -224,13 +232,14 @@ class SlidingWindowFusion:
         self, interval: Interval, new: dict[str, _Edge], nis: dict[str, float]
     ) -> list[Rejection]:
         """Test what is said of one interval, make its states, and keep the edges that pass."""
-        if not len(self.window):
-            self._start(interval[0])
         if interval[0] not in self.window.stamps:
             self.window.insert(interval[0], self._pose_at(interval[0]))
         prior = self._expected(interval)
         values, failed = self.gate.judge(
-            self._said_by_vo(interval, new), self._turn(interval, new), prior
+            self._said_by_vo(interval, new),
+            self._turn(interval, new),
+            prior,
+            chained="vo" not in new and ("vo", interval) not in self._edges,
         )
         nis.update(values)
         if interval[1] not in self.window.stamps:
@@ -340,7 +349,8 @@ class SlidingWindowFusion:
             to_relative = np.zeros((6, 2 * size))
             to_relative[:, :6] = -lie.se3_adjoint(T_2_1)
             to_relative[:, size : size + 6] = np.eye(6)
-            self._Sigma_2_1 = Sigma_2_1 = to_relative @ joint @ to_relative.T
+            Sigma_2_1 = to_relative @ joint @ to_relative.T
+            self._Sigma_2_1 = Sigma_2_1 = 0.5 * (Sigma_2_1 + Sigma_2_1.T)
             dt = float(window.stamps[-1] - window.stamps[-2]) * 1e-9
             velocity = -lie.se3_log(T_2_1) / dt
         Sigma_bias = None

@@ -94,6 +94,9 @@ def _rotations(source: str, count: int) -> Array:
     array = read_npz_array(source)
     if array.shape != (count, 3, 3):
         raise FileError(source, f"expected shape ({count}, 3, 3), got {array.shape}")
+    finite = np.isfinite(array).all(axis=(1, 2))
+    if not finite.all():
+        raise FileError(source, f"row {int(np.argmin(finite))} is not finite")
     defect = np.abs(array @ np.swapaxes(array, -1, -2) - np.eye(3)).max(axis=(1, 2), initial=0.0)
     bad = ~(defect < 1e-4) | ~(np.linalg.det(array) > 0.0)
     if bad.any():

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg.lapack import dposv
 
 from hydranet_ros import lie
 from hydranet_ros.fusion import factors
@@ -289,25 +290,32 @@ class Window:
         """
         if self._layout is None or self._solution is None:
             raise ValueError("optimise before marginalising")
-        d, oldest = self.dimension, []
+        d = self.dimension
+        oldest: list[tuple[Index, Array, Array]] = []
         reach = self.covered
         for block, part in zip(self._layout.blocks, self._solution.parts, strict=True):
             touching = block.states[:, 0] == 0
             if touching.any():
-                oldest.append(
-                    (block.columns_of(d)[touching], part[0][touching], part[1][touching])
+                columns = block.columns_of(d)[touching]
+                oldest += zip(
+                    columns, part.hessian[touching], part.gradient[touching], strict=True
                 )
                 reach = max(reach, int(block.states[touching].max()) + 1)
         hessian, gradient = np.zeros((reach * d, reach * d)), np.zeros(reach * d)
         covered = len(self.prior.gradient)
         hessian[:covered, :covered] = self.prior.hessian
         gradient[:covered] = self.prior.gradient
-        for columns, part_hessian, part_gradient in oldest:
-            np.add.at(hessian, (columns[:, :, None], columns[:, None, :]), part_hessian)
-            np.add.at(gradient, columns, part_gradient)
-        gain = np.linalg.solve(hessian[:d, :d], hessian[:d, d:]).T
-        remaining = hessian[d:, d:] - gain @ hessian[:d, d:]
-        self.prior = Prior(0.5 * (remaining + remaining.T), gradient[d:] - gain @ gradient[:d])
+        for edge_columns, edge_hessian, edge_gradient in oldest:
+            hessian[edge_columns[:, None], edge_columns] += edge_hessian
+            gradient[edge_columns] += edge_gradient
+        _, solved, failed = dposv(
+            hessian[:d, :d], np.column_stack([hessian[:d, d:], gradient[:d]])
+        )
+        if failed:
+            raise ValueError("the oldest state is not observable: it cannot be marginalised")
+        remaining = hessian[d:, d:] - hessian[d:, :d] @ solved[:, :-1]
+        slope = gradient[d:] - hessian[d:, :d] @ solved[:, -1]
+        self.prior = Prior(0.5 * (remaining + remaining.T), slope)
         self._drop_oldest()
         self._fresh = False
 
