@@ -8,8 +8,8 @@ PYTHON ?= python3
 ROS ?= kilted
 
 # A sourced ROS 2 wins over the wheels: its rclpy is seen through the system site packages.
-ifneq ($(AMENT_PREFIX_PATH),)
-  VENV := .venv-$(or $(ROS_DISTRO),system)
+ifneq ($(ROS_DISTRO),)
+  VENV := .venv-sourced-$(ROS_DISTRO)
   VENV_OPTIONS := --system-site-packages
   EXTRAS := test,lint
 else ifneq ($(filter $(ROS),kilted jazzy),)
@@ -21,8 +21,11 @@ else
 endif
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
-# The wheels' ament index is in the environment itself.
-PYTEST = AMENT_PREFIX_PATH=$(or $(AMENT_PREFIX_PATH),$(abspath $(VENV))) $(BIN)/python -m pytest
+PYTEST := $(BIN)/python -m pytest
+ifeq ($(ROS_DISTRO),)
+  # The wheels' ament index is in the environment itself.
+  PYTEST := AMENT_PREFIX_PATH=$(abspath $(VENV)) $(PYTEST)
+endif
 
 # The ROS wheels re-execute Python once; a guard inherited from another environment would stop that.
 unexport _ROS_WHEELS_BOOTSTRAP_COMPLETE
