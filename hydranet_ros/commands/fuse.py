@@ -100,7 +100,7 @@ def dropped(text: str, steps: int) -> NDArray[np.bool_]:
     flags = np.zeros(steps, dtype=bool)
     for part in filter(None, text.split(",")):
         start, _, length = part.partition(":")
-        if not (start.strip().isdigit() and length.strip().isdigit()):
+        if not (start.strip().isdecimal() and length.strip().isdecimal()):
             raise HydraNetError(f"--drop-vo: '{part}' is not START:LEN, two whole numbers")
         if int(start) + int(length) > steps:
             raise HydraNetError(f"--drop-vo: '{part}' goes beyond the {steps} steps recorded")

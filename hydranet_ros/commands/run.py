@@ -54,7 +54,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def _positive(text: str) -> int:
-    if not text.isdigit() or int(text) < 2:
+    if not text.isdecimal() or int(text) < 2:
         raise argparse.ArgumentTypeError(f"'{text}' is not a whole number of at least 2")
     return int(text)
 

@@ -65,38 +65,22 @@ class Block:
                 weighted = weight[:, None, None] * weighted
         weighted = np.swapaxes(weighted, -1, -2)
         gradient = (weighted @ residual[:, :, None])[:, :, 0]
-        return Part(weighted @ jacobian, gradient, weighted), 0.5 * float(squared.sum())
+        return Part(weighted @ jacobian, gradient), 0.5 * float(squared.sum())
 
 
 class Part(NamedTuple):
-    """J' W J (M, k, k), J' W e (M, k) and J' W (M, k, d) of the factors of one block."""
+    """J' W J (M, k, k) and J' W e (M, k) of the factors of one block."""
 
     hessian: Array
     gradient: Array
-    weighted: Array
 
 
 class Quadratic:
     """c + g' d + d' H d / 2 about some states, H in band storage."""
 
-    def __init__(
-        self, band: Array, gradient: Array, cost: float, parts: list[Part], layout: Layout
-    ) -> None:
-        self.band, self.gradient, self.cost = band, gradient, cost
-        self.parts = parts
-        self._layout = layout
+    def __init__(self, band: Array, gradient: Array, cost: float, parts: list[Part]) -> None:
+        self.band, self.gradient, self.cost, self.parts = band, gradient, cost, parts
         self._factor: Array | None = None
-
-    def carried_on(self, residuals: Sequence[Array], prior_gradient: Array) -> Array:
-        """The next step with H kept as it is: only the gradient is of the new residuals."""
-        if self._factor is None:
-            raise ValueError("take a step first")
-        self.parts = [
-            part._replace(gradient=(part.weighted @ residual[:, :, None])[:, :, 0])
-            for part, residual in zip(self.parts, residuals, strict=True)
-        ]
-        self.gradient = self._layout.gradient(self.parts, prior_gradient)
-        return -dpbtrs(self._factor, self.gradient, lower=1)[0]
 
     def step(self, damping: float) -> Array | None:
         """-H^-1 g, with the diagonal of H grown by `damping`; None if H is not positive."""
@@ -162,13 +146,9 @@ class Layout:
             cost += block_cost
         values.append(hessian[self._prior])
         band = np.bincount(self._cells, np.concatenate(values), minlength=self._below * self.size)
-        total = self.gradient(parts, gradient)
-        return Quadratic(band.reshape(self._below, self.size), total, cost, parts, self)
-
-    def gradient(self, parts: Sequence[Part], prior_gradient: Array) -> Array:
-        """Add up the gradients of the blocks and of the prior."""
-        slopes = [*(part.gradient.ravel() for part in parts), prior_gradient]
-        return np.bincount(self._rows, np.concatenate(slopes), minlength=self.size)
+        slopes = np.concatenate([*(part.gradient.ravel() for part in parts), gradient])
+        total = np.bincount(self._rows, slopes, minlength=self.size)
+        return Quadratic(band.reshape(self._below, self.size), total, cost, parts)
 
     def fits(self, blocks: Sequence[Block], count: int, dimension: int, covered: int) -> bool:
         """Whether these blocks would have the same layout."""

@@ -64,45 +64,28 @@ class Edges:
         self.r_meas, self.dt = r_meas, dt[:, None]
 
 
-class EdgeResiduals:
-    """The residuals of edges at some states, and their Jacobians where they are asked for."""
-
-    def __init__(self, states: States, edges: Edges, with_bias: bool) -> None:
-        self.edges, self.count = edges, edges.count
-        count, a, b = edges.count, edges.a, edges.b
-        self.C_b_a = states.C[b] @ np.swapaxes(states.C[a], -1, -2)
-        C_e = self.C_b_a @ edges.inverse_C_meas
-        self.beta = None
-        if with_bias:
-            self.beta = states.b[b[count:]] * edges.dt
-            self.C_beta = lie.so3_exp(self.beta)
-            C_e[count:] = self.C_beta @ C_e[count:]
-        self.phi = lie.so3_log(C_e)
-        self.left = lie.so3_left_jacobian_inverse(self.phi)
-        self.r_b_a = states.r[b[:count]] - _apply(self.C_b_a[:count], states.r[a[:count]])
-        rho = _apply(self.left[:count], self.r_b_a - _apply(C_e[:count], edges.r_meas))
-        self.xi = np.concatenate([rho, self.phi[:count]], axis=-1)
-
-    @property
-    def residuals(self) -> tuple[Array, Array]:
-        """Of the pose edges (P, 6) and of the rotation edges (R, 3)."""
-        return self.xi, self.phi[self.count :]
-
-    def linear(self) -> tuple[Linear, Linear]:
-        """With their Jacobians: TWO_POSES, and ROTATIONS_AND_BIAS or TWO_ROTATIONS."""
-        count = self.count
-        jacobian_b = lie.se3_left_jacobian_inverse(self.xi)
-        jacobian_a = -jacobian_b @ lie.se3_adjoint_of(self.C_b_a[:count], self.r_b_a)
-        pose = Linear(self.xi, np.concatenate([jacobian_a, jacobian_b], axis=-1))
-        along_b, C_b_a = self.left[count:], self.C_b_a[count:]
-        if self.beta is None:
-            return pose, Linear(
-                self.phi[count:], np.concatenate([-along_b @ C_b_a, along_b], axis=-1)
-            )
-        along_bias = along_b @ lie.so3_left_jacobian(self.beta) * self.edges.dt[:, None]
-        along_b = along_b @ self.C_beta
-        jacobian = np.concatenate([-along_b @ C_b_a, along_b, along_bias], axis=-1)
-        return pose, Linear(self.phi[count:], jacobian)
+def linearise_edges(states: States, edges: Edges, with_bias: bool) -> tuple[Linear, Linear]:
+    """Pose edges (columns TWO_POSES) and rotation edges (ROTATIONS_AND_BIAS or TWO_ROTATIONS)."""
+    count, a, b = edges.count, edges.a, edges.b
+    C_b_a = states.C[b] @ np.swapaxes(states.C[a], -1, -2)
+    C_e = C_b_a @ edges.inverse_C_meas
+    if with_bias:
+        beta = states.b[b[count:]] * edges.dt
+        C_beta = lie.so3_exp(beta)
+        C_e[count:] = C_beta @ C_e[count:]
+    phi = lie.so3_log(C_e)
+    left = lie.so3_left_jacobian_inverse(phi)
+    r_b_a = states.r[b[:count]] - _apply(C_b_a[:count], states.r[a[:count]])
+    rho = _apply(left[:count], r_b_a - _apply(C_e[:count], edges.r_meas))
+    xi = np.concatenate([rho, phi[:count]], axis=-1)
+    jacobian_b = lie.se3_left_jacobian_inverse(xi)
+    jacobian_a = -jacobian_b @ lie.se3_adjoint_of(C_b_a[:count], r_b_a)
+    poses = Linear(xi, np.concatenate([jacobian_a, jacobian_b], axis=-1))
+    left, C_b_a, phi = left[count:], C_b_a[count:], phi[count:]
+    if not with_bias:
+        return poses, Linear(phi, np.concatenate([-left @ C_b_a, left], axis=-1))
+    along_b, along_bias = left @ C_beta, left @ lie.so3_left_jacobian(beta) * edges.dt[:, None]
+    return poses, Linear(phi, np.concatenate([-along_b @ C_b_a, along_b, along_bias], axis=-1))
 
 
 def _apply(matrix: Array, vector: Array) -> Array:
@@ -115,14 +98,14 @@ def still(states: States, index: Index) -> Linear:
     return Linear(xi, np.concatenate([jacobian_a, jacobian_b], axis=-1))
 
 
-def velocity_walk(states: States, index: Index, dt_b_a: Array, dt_c_b: Array) -> Linear:
-    """Columns: THREE_POSES."""
+def velocity_walk(states: States, index: Index, rate_b_a: Array, rate_c_b: Array) -> Linear:
+    """Compare rate_c_b Log(T_c_b) with rate_b_a Log(T_b_a), rates (M, 6). Columns: THREE_POSES."""
     first, first_a, first_b = _motion(states, index[:, 0], index[:, 1])
     second, second_b, second_c = _motion(states, index[:, 1], index[:, 2])
-    before, after = 1.0 / dt_b_a[:, None], 1.0 / dt_c_b[:, None]
-    along_b = after[:, None] * second_b - before[:, None] * first_b
+    before, after = rate_b_a, rate_c_b
+    along_b = after[:, :, None] * second_b - before[:, :, None] * first_b
     jacobian = np.concatenate(
-        [-before[:, None] * first_a, along_b, after[:, None] * second_c], axis=-1
+        [-before[:, :, None] * first_a, along_b, after[:, :, None] * second_c], axis=-1
     )
     return Linear(after * second - before * first, jacobian)
 

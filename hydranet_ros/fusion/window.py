@@ -25,10 +25,6 @@ from hydranet_ros.lie import Array
 Stamps = NDArray[np.int64]
 
 FIRST_DAMPING = 1e-6
-# Below this step (m, rad) the Jacobians hardly change: by about as much, relative to themselves.
-SHORT_STEP = 0.02
-
-Linearise = Callable[[States], tuple[factors.EdgeResiduals, list[Linear]]]
 
 
 class Edges(NamedTuple):
@@ -109,6 +105,8 @@ class Window:
         self._fresh = True  # nothing was marginalised yet
         self._layout: Layout | None = None
         self._solution: Quadratic | None = None
+        self._last_step = np.zeros(0)
+        self._measured_until = 0  # the end of the last pose edge that was marginalised
 
     def __len__(self) -> int:
         return len(self.stamps)
@@ -118,6 +116,7 @@ class Window:
     def start(self, stamp: int, T_c_w: Array, sigma: Array) -> None:
         """Begin with one state of standard deviation `sigma` (dimension,)."""
         self.stamps = np.array([stamp], np.int64)
+        self._measured_until = stamp
         self.states = States(T_c_w[None, :3, :3], T_c_w[None, :3, 3], np.zeros((1, 3)))
         self.prior = Prior(np.diag(sigma**-2.0), np.zeros(self.dimension))
 
@@ -159,8 +158,8 @@ class Window:
     def _seconds(self, earlier: Index, later: Index) -> Array:
         return (self.stamps[later] - self.stamps[earlier]) * 1e-9
 
-    def _problem(self) -> tuple[list[Block], Linearise]:
-        """The factors by kind, and the function that evaluates them all."""
+    def _problem(self) -> tuple[list[Block], Callable[[States], list[Linear]]]:
+        """The factors by kind, and the function that linearises them all."""
         i_poses = np.searchsorted(self.stamps, self.poses.stamps)
         i_rotations = np.searchsorted(self.stamps, self.rotations.stamps)
         with_bias = self.dimension == 9
@@ -180,11 +179,11 @@ class Window:
         if missing.any():
             self._add_motion_prior(missing, blocks, more)
 
-        def evaluate(states: States) -> tuple[factors.EdgeResiduals, list[Linear]]:
-            edges = factors.EdgeResiduals(states, measured, with_bias)
-            return edges, [function(states) for function in more]
+        def linearise(states: States) -> list[Linear]:
+            edges = factors.linearise_edges(states, measured, with_bias)
+            return [*edges, *(function(states) for function in more)]
 
-        return blocks, evaluate
+        return blocks, linearise
 
     def _bias_walk(self) -> Block:
         k = np.arange(len(self) - 1)
@@ -207,12 +206,30 @@ class Window:
         middle = np.flatnonzero(missing[:-1] | missing[1:]) + 1
         index = np.stack([middle - 1, middle, middle + 1], axis=1)
         before, after = self._seconds(middle - 1, middle), self._seconds(middle, middle + 1)
+        carried = self._carried(missing, middle, after)
         variance = self.noise.velocity_walk * (0.5 * (before + after))[:, None]
-        carried = np.minimum(1.0, self.noise.max_gap_s / after)
+        variance += (1.0 - carried) ** 2 * self.noise.start_velocity
         blocks.append(Block(index, factors.THREE_POSES, np.eye(6) / variance[:, None, :]))
+        rate_b_a = carried / before[:, None]
+        rate_c_b = np.repeat(1.0 / after[:, None], 6, axis=1)
         functions.append(
-            partial(factors.velocity_walk, index=index, dt_b_a=before / carried, dt_c_b=after)
+            partial(factors.velocity_walk, index=index, rate_b_a=rate_b_a, rate_c_b=rate_c_b)
         )
+
+    def _carried(self, missing: NDArray[np.bool_], middle: Index, after: Array) -> Array:
+        """(M, 6): which part of the velocity lasts beyond `middle`, for `after` seconds.
+
+        All of it until `max_gap_s` after the last pose edge. Then, once, none: the velocity starts
+        from zero and the variance of a start. The turn rate lasts where a rotation is measured.
+        """
+        ends = np.where(missing, self._measured_until, self.stamps[1:])
+        since = np.maximum.accumulate(np.concatenate([[self._measured_until], ends]))
+        silent = (self.stamps - since) * 1e-9  # at each state
+        part = np.clip((self.noise.max_gap_s - silent[middle]) / after, 0.0, 1.0)
+        known = ~missing[middle] | (silent[middle - 1] >= self.noise.max_gap_s)
+        carried = np.repeat(np.where(known, 1.0, part)[:, None], 6, axis=1)
+        carried[np.isin(self.stamps[middle + 1], self.rotations.stamps[:, 1]), 3:] = 1.0
+        return carried
 
     # --- optimisation ----------------------------------------------------------------------------
 
@@ -229,49 +246,32 @@ class Window:
     def optimise(self, max_iterations: int = 10, tolerance: float = 1e-5) -> int:
         """Minimise by Gauss-Newton, damped as by Levenberg-Marquardt only where a step fails.
 
-        After a short step the Jacobians are kept, and only the residuals are evaluated anew. Stop
-        at a step below `tolerance` (m, rad), which is still taken: with small residuals each is
-        far shorter than the one before. Return the number of steps.
+        Stop at a step below `tolerance` (m, rad), which is still taken: with small residuals each
+        is far shorter than the one before. Return the number of steps.
         """
-        blocks, evaluate = self._problem()
+        blocks, linearise = self._problem()
         layout, prior = self._layout_of(blocks), self.prior
         states, damping = self.states, 0.0
-        way = np.zeros(layout.size)  # from where the prior is
-
-        def linearised(states: States, way: Array) -> Quadratic:
-            edges, more = evaluate(states)
-            return layout.fill([*edges.linear(), *more], prior.hessian, *prior.moved(way))
-
-        now = linearised(states, way)
-        step, iteration = now.step(damping), 1
+        way = last = np.zeros(layout.size)  # from where the prior is; after the last linearisation
+        now = layout.fill(linearise(states), prior.hessian, *prior.moved(way))
+        iteration = 0
         while iteration < max_iterations:
             iteration += 1
+            step = now.step(damping)
             if step is None:
                 damping = max(10.0 * damping, FIRST_DAMPING)
-                step = now.step(damping)
                 continue
-            length = float(np.abs(step).max())
             moved, moved_way = self._moved(states, step), way + step
-            if length < tolerance:
-                states, way = moved, moved_way
+            if np.abs(step).max() < tolerance:
+                states, way, last = moved, moved_way, step
                 break
-            if length < SHORT_STEP and not damping:
-                states, way = moved, moved_way
-                edges, more = evaluate(states)
-                residuals = [*edges.residuals, *(linear.residual for linear in more)]
-                step = now.carried_on(residuals, prior.moved(way)[0])
-                if np.abs(step).max() > 0.1 * length:
-                    now = linearised(states, way)
-                    step = now.step(damping)
-                continue
-            new = linearised(moved, moved_way)
+            new = layout.fill(linearise(moved), prior.hessian, *prior.moved(moved_way))
             if new.cost > now.cost + 1e-9 * (1.0 + abs(now.cost)):
                 damping = max(10.0 * damping, FIRST_DAMPING)
-            else:
-                states, way, now = moved, moved_way, new
-                damping = 0.1 * damping if damping > FIRST_DAMPING else 0.0
-            step = now.step(damping)
-        self.states, self._layout, self._solution = states, layout, now
+                continue
+            states, way, now = moved, moved_way, new
+            damping = 0.1 * damping if damping > FIRST_DAMPING else 0.0
+        self.states, self._layout, self._solution, self._last_step = states, layout, now, last
         self.prior = Prior(prior.hessian, prior.moved(way)[0])
         return iteration
 
@@ -302,12 +302,13 @@ class Window:
                 )
                 reach = max(reach, int(block.states[touching].max()) + 1)
         hessian, gradient = np.zeros((reach * d, reach * d)), np.zeros(reach * d)
-        covered = len(self.prior.gradient)
-        hessian[:covered, :covered] = self.prior.hessian
-        gradient[:covered] = self.prior.gradient
         for edge_columns, edge_hessian, edge_gradient in oldest:
             hessian[edge_columns[:, None], edge_columns] += edge_hessian
             gradient[edge_columns] += edge_gradient
+        gradient += hessian @ self._last_step[: reach * d]
+        covered = len(self.prior.gradient)
+        hessian[:covered, :covered] += self.prior.hessian
+        gradient[:covered] += self.prior.gradient
         _, solved, failed = dposv(
             hessian[:d, :d], np.column_stack([hessian[:d, d:], gradient[:d]])
         )
@@ -321,6 +322,8 @@ class Window:
 
     def _drop_oldest(self) -> None:
         oldest = self.stamps[0]
+        if not self.unmeasured()[0]:
+            self._measured_until = int(self.stamps[1])
         self.poses = self.poses.where(self.poses.stamps[:, 0] != oldest)
         self.rotations = self.rotations.where(self.rotations.stamps[:, 0] != oldest)
         self.stamps = self.stamps[1:]

@@ -93,11 +93,30 @@ def rotation_factor(problem: Problem, a: int, b: int, C: np.ndarray, Sigma: np.n
     return custom(noise, [a, b], lambda first, second: turned(first, second, np.zeros(3)))
 
 
+def carried_velocity(problem: Problem, b: int) -> np.ndarray:
+    """The part of the velocity (rotation, translation) that lasts after state b."""
+    measured = {(edge[0], edge[1]) for edge in problem.poses}
+
+    def silent(i: int) -> float:
+        last = max((end for start, end in measured if end == start + 1 and end <= i), default=0)
+        return problem.seconds(last, i)
+
+    carried = np.ones(6)
+    if (b, b + 1) in measured or silent(b - 1) >= problem.noise.max_gap_s:
+        return carried
+    left = problem.noise.max_gap_s - silent(b)
+    carried[:] = min(1.0, max(0.0, left / problem.seconds(b, b + 1)))
+    if any(edge[1] == b + 1 for edge in problem.rotations):
+        carried[:3] = 1.0
+    return carried
+
+
 def velocity_factor(problem: Problem, b: int):
     a, c = b - 1, b + 1
     before, after = problem.seconds(a, b), problem.seconds(b, c)
-    carried = min(1.0, problem.noise.max_gap_s / after)
+    carried = carried_velocity(problem, b)
     variance = problem.noise.velocity_walk[ORDER] * 0.5 * (before + after)
+    variance += (1.0 - carried) ** 2 * problem.noise.start_velocity[ORDER]
 
     def change(x_a, x_b, x_c):
         return motion(x_b, x_c) / after - carried * motion(x_a, x_b) / before

@@ -244,12 +244,7 @@ def test_late_vo_takes_the_place_of_the_motion_prior() -> None:
     "frames",
     [
         [50],
-        pytest.param(
-            list(range(1, 51)),
-            marks=pytest.mark.xfail(
-                strict=True, reason="a gap in many short steps carries the velocity for ever"
-            ),
-        ),
+        list(range(1, 51)),
     ],
 )
 def test_a_velocity_is_not_carried_on_for_ever(frames: list[int]) -> None:

@@ -169,7 +169,6 @@ def test_marginalising_a_linear_problem_loses_nothing(
     )
 
 
-@pytest.mark.xfail(strict=True, reason="the prior takes gradients from before the last step")
 def test_marginalising_a_linear_problem_as_the_fusion_does() -> None:
     """The last short step must not be lost from what is marginalised."""
     problem = random_problem(np.random.default_rng(0), 14, with_bias=False, noise=1e-4)
