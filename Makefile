@@ -11,11 +11,11 @@ ROS ?= kilted
 ifneq ($(ROS_DISTRO),)
   VENV := .venv-sourced-$(ROS_DISTRO)
   VENV_OPTIONS := --system-site-packages
-  EXTRAS := test,lint
+  EXTRAS := learning,test,lint
 else ifneq ($(filter $(ROS),kilted jazzy),)
   VENV := $(if $(filter kilted,$(ROS)),.venv,.venv-$(ROS))
   VENV_OPTIONS :=
-  EXTRAS := $(ROS),test,lint
+  EXTRAS := $(ROS),learning,test,lint
 else
   $(error ROS=$(ROS) is not known: use ROS=kilted or ROS=jazzy, or source a ROS 2 installation)
 endif

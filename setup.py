@@ -62,6 +62,7 @@ setup(
     extras_require={
         "kilted": ros_wheels("9.1.2", "5.5.1"),
         "jazzy": ros_wheels("7.1.6", "5.3.6"),
+        "learning": ["torch==2.13.0", "safetensors>=0.4"],
         "test": ["pytest<9", "hypothesis", "transforms3d"],
         "lint": ["ruff", "mypy", "types-PyYAML", "types-tqdm"],
     },

@@ -15,14 +15,14 @@ PACKAGE = Path(hydranet_ros.__file__).parent
 STOREYS = [
     {"errors", "lie"},
     {"camera", "estimates", "trajectory", "metrics"},
-    {"flow", "network", "stereo_vo", "fusion", "simulation"},
+    {"flow", "flow_torch", "network", "stereo_vo", "fusion", "simulation"},
     {"training", "pipeline", "sources", "report"},
     {"experiments", "commands"},
     {"cli", "ros"},
 ]
 STOREY = {room: level for level, rooms in enumerate(STOREYS) for room in rooms}
 ROS = {"rclpy", "cv_bridge", "ament_index_python", "tf2_ros", "message_filters"}
-NEEDS_TORCH = {"network", "training", "experiments"}
+NEEDS_TORCH = {"flow_torch", "network", "training", "experiments"}
 
 FILES = sorted(PACKAGE.rglob("*.py"))
 

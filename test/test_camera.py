@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import SHAPES
 
-from hydranet_ros.camera import Camera, StereoCamera, read_kitti_calibration
+from hydranet_ros.camera import Camera, CanonicalGrid, StereoCamera, read_kitti_calibration
 from hydranet_ros.errors import FileError
 
 # Unlike any real one in fx != fy, so that the two cannot be mixed up.
@@ -225,3 +225,72 @@ def test_an_unreadable_calibration_says_why(tmp_path):
     binary.write_bytes(b"\x89PNG\r\n\x1a\n\xff\xfe\x00")
     with pytest.raises(FileError, match=r"binary\.txt: is not a text file"):
         read_kitti_calibration(binary)
+
+
+# --- the canonical grid --------------------------------------------------------------------------
+
+GRID = CanonicalGrid()
+KITTI_CAMERAS = [
+    pytest.param(Camera(718.856, 718.856, 607.1928, 185.2157), (376, 1241), id="00"),
+    pytest.param(Camera(707.0912, 707.0912, 601.8873, 183.1104), (370, 1226), id="09"),
+]
+
+
+def test_the_grid_is_centred_on_the_optical_axis():
+    centres = CanonicalGrid(rows=2, columns=3, cell=0.1).centres
+    assert centres.shape == (2, 3, 2)
+    np.testing.assert_allclose(centres[..., 0], [[-0.1, 0.0, 0.1]] * 2, rtol=0, atol=1e-15)
+    np.testing.assert_allclose(centres[..., 1], [[-0.05] * 3, [0.05] * 3], rtol=0, atol=1e-15)
+
+
+@given(st.integers(1, 9), st.integers(1, 9), st.floats(1e-3, 1.0), st.integers(1, 5))
+def test_a_cell_is_the_mean_of_its_pixels(rows, columns, cell, k):
+    grid = CanonicalGrid(rows, columns, cell)
+    u, v = np.meshgrid(np.arange(columns * k), np.arange(rows * k))
+    points = grid.camera(k).normalise(np.stack([u, v], axis=-1))
+    means = points.reshape(rows, k, columns, k, 2).mean(axis=(1, 3))
+    np.testing.assert_allclose(means, grid.centres, rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize(("camera", "shape"), KITTI_CAMERAS)
+def test_kitti_fills_the_default_grid(camera, shape):
+    assert GRID.seen_by(camera, shape).all()
+    # and two rows more above and below or four columns more on the left would not fit
+    assert not CanonicalGrid(rows=52).seen_by(camera, shape).any(axis=1)[[0, -1]].any()
+    assert not CanonicalGrid(columns=168).seen_by(camera, shape).any(axis=0)[0]
+
+
+@given(
+    st.floats(50.0, 2000.0),
+    st.floats(50.0, 2000.0),
+    st.floats(0.2, 0.8),
+    st.floats(0.2, 0.8),
+    st.integers(40, 1000),
+    st.integers(40, 1000),
+)
+def test_a_seen_cell_has_all_its_corners_in_the_image(fx, fy, x, y, height, width):
+    camera = Camera(fx, fy, x * width, y * height)
+    seen = GRID.seen_by(camera, (height, width))
+    steps = 0.5 * GRID.cell * np.array([(-1, -1), (-1, 1), (1, -1), (1, 1)])
+    corners = GRID.centres[..., None, :] + steps
+    pixels = camera.project(np.concatenate([corners, np.ones((*corners.shape[:-1], 1))], axis=-1))
+    outside = np.maximum(-0.5 - pixels, pixels - (width - 0.5, height - 0.5)).max(axis=(-2, -1))
+    certain = np.abs(outside) > 1e-5
+    np.testing.assert_array_equal(seen[certain], outside[certain] < 0.0)
+
+
+def test_an_image_of_exactly_the_grid_is_seen_whole():
+    for k in (1, 3, 4, 7):
+        shape = (GRID.rows * k, GRID.columns * k)
+        assert GRID.seen_by(GRID.camera(k), shape).all()
+        less = GRID.seen_by(GRID.camera(k), (shape[0], shape[1] - 1))
+        assert less[:, :-1].all()
+        assert not less[:, -1].any()
+
+
+@pytest.mark.parametrize("fields", [{"rows": 0}, {"columns": 0}, {"cell": 0.0}, {"cell": np.nan}])
+def test_a_grid_needs_cells(fields):
+    with pytest.raises(ValueError, match="got"):
+        CanonicalGrid(**fields)
+    with pytest.raises(ValueError, match="at least one pixel, got 0"):
+        GRID.camera(0)
