@@ -1,0 +1,155 @@
+"""Flow in, rotations with covariances out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from copy import deepcopy
+from os import PathLike
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from hydranet_ros.errors import HydraNetError
+from hydranet_ros.estimates import RelativeRotation
+from hydranet_ros.network.folding import fold_batch_norms
+from hydranet_ros.network.model import HydraNet, HydraOutput
+from hydranet_ros.network.prediction import Prediction, combine
+from hydranet_ros.network.stereo import CORRELATION, combine_stereo
+from hydranet_ros.network.weights import Weights, load_weights
+
+ArrayOrTensor = NDArray[Any] | Tensor
+
+
+def choose_device(name: str) -> torch.device:
+    """`cpu`, `cuda`, `cuda:N`, or `auto`: CUDA where there is any."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if name != "cpu" and name.partition(":")[0] != "cuda":
+        raise ValueError(f"device must be auto, cpu or cuda, got {name!r}")
+    if name != "cpu" and not torch.cuda.is_available():
+        raise HydraNetError(
+            f"device {name!r} is asked for but torch has no CUDA here: use device 'cpu' or 'auto'"
+        )
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ValueError(f"device must be auto, cpu or cuda, got {name!r}") from None
+    if device.index is not None and device.index >= torch.cuda.device_count():
+        raise HydraNetError(
+            f"device {name!r} is asked for but there are {torch.cuda.device_count()}: use 'cuda'"
+        )
+    return device
+
+
+def network_input(flow: Tensor, mask: Tensor | None, channels: int) -> Tensor:
+    """u, v and, where the network has a channel for it, mask: (batch, 2 or 3, rows, columns).
+
+    flow (batch, 2, rows, columns), mask (batch, rows, columns), non-zero where flow is known.
+    Flow is 0 where it is not known, whatever stood there, NaN included.
+    """
+    if flow.ndim != 4 or flow.shape[1] != 2:
+        raise ValueError(f"flow must be (batch, 2, rows, columns), got {tuple(flow.shape)}")
+    if mask is not None and mask.shape != (flow.shape[0], *flow.shape[2:]):
+        raise ValueError(
+            f"mask must be (batch, rows, columns) of flow {tuple(flow.shape)}, "
+            f"got {tuple(mask.shape)}"
+        )
+    known = torch.ones_like(flow[:, 0], dtype=torch.bool) if mask is None else mask != 0
+    known = known[:, None]
+    flow = torch.where(known, flow, 0.0)
+    return flow if channels == 2 else torch.cat([flow, known.to(flow.dtype)], dim=1)
+
+
+class Predictor:
+    """A trained HydraNet on a device.
+
+    `half` computes convolutions and products in float16, which pays on CUDA and hardly ever on
+    the CPU; angles stay in float32. `compile` takes tens of seconds at the first batch of each
+    size, and needs a C++ compiler on the CPU. Given a model, its copy is used.
+    """
+
+    def __init__(
+        self,
+        weights: str | PathLike[str] | Weights | HydraNet,
+        device: str = "auto",
+        half: bool = False,
+        compile: bool = False,
+    ) -> None:
+        self.device, self.half = choose_device(device), half
+        if isinstance(weights, HydraNet):
+            weights = Weights(weights)
+        self.weights = weights if isinstance(weights, Weights) else load_weights(weights)
+        self.model = deepcopy(self.weights.model).to(self.device).eval().requires_grad_(False)
+        fold_batch_norms(self.model)
+        self._forward: Any = torch.compile(self.model) if compile else self.model
+        self._compiled = compile
+
+    def __repr__(self) -> str:
+        options = ", half" * self.half + ", compiled" * self._compiled
+        return f"Predictor({self.model.config.preset!r} on {self.device_name}{options})"
+
+    @property
+    def device_name(self) -> str:
+        """For logs and diagnostics: `cpu (2 threads)`, `cuda:0 (name of the GPU)`."""
+        if self.device.type == "cpu":
+            return f"cpu ({torch.get_num_threads()} threads)"
+        return f"{self.device} ({torch.cuda.get_device_name(self.device)})"
+
+    def predict(self, flow: ArrayOrTensor, mask: ArrayOrTensor | None = None) -> Prediction:
+        """Flow (batch, 2, rows, columns) and mask (batch, rows, columns) -> rotations C_2_1.
+
+        Flow takes image 1 to image 2, on the grid and in the units the network was trained on:
+        normalised coordinates for `default`, pixels for `paper`. NumPy, or torch on any device.
+        """
+        known = None if mask is None else self._tensor(mask)
+        channels = self.model.config.input_shape[0]
+        return self.predict_inputs(network_input(self._tensor(flow), known, channels))
+
+    def predict_inputs(self, inputs: ArrayOrTensor) -> Prediction:
+        """(batch, *input_shape) -> rotations: for networks that take other things than flow."""
+        with torch.inference_mode():
+            return combine(self._heads(self._tensor(inputs)), self.weights.calibration)
+
+    def predict_stereo(
+        self,
+        left: tuple[ArrayOrTensor, ArrayOrTensor | None],
+        right: tuple[ArrayOrTensor, ArrayOrTensor | None],
+        correlation: float = CORRELATION,
+    ) -> Prediction:
+        """(flow, mask) of both cameras of a rectified pair -> one estimate per pair of frames."""
+        return combine_stereo(self.predict(*left), self.predict(*right), correlation)
+
+    def rotations(
+        self,
+        flow: ArrayOrTensor,
+        mask: ArrayOrTensor | None,
+        stamps_ns: Sequence[tuple[int, int]],
+    ) -> list[RelativeRotation]:
+        """`predict`, with the stamps of images 1 and 2 of each flow field."""
+        return self.predict(flow, mask).rotations(stamps_ns)
+
+    def _heads(self, x: Tensor) -> HydraOutput:
+        with self._precision():
+            try:
+                return HydraOutput(*self._forward(x))
+            except torch._dynamo.exc.BackendCompilerFailed as error:
+                reason = str(error.inner_exception).partition("\n")[0]
+                raise HydraNetError(
+                    f"compile is asked for but fails here ({reason}): leave it off"
+                ) from None
+
+    def _precision(self) -> AbstractContextManager[object]:
+        if not self.half:
+            return nullcontext()
+        # Not bfloat16: 8 bits are few for flow, and on a virtual CPU that announces AMX a product
+        # in bfloat16 was seen to end the process with an illegal instruction.
+        return torch.autocast(self.device.type, dtype=torch.float16)
+
+    def _tensor(self, array: ArrayOrTensor) -> Tensor:
+        if not isinstance(array, Tensor):
+            array = torch.from_numpy(np.array(array, dtype=np.float32))
+        return array.to(self.device, torch.float32, non_blocking=True)

@@ -1,0 +1,156 @@
+"""Weights in a file: safetensors, with everything that made them as JSON in its metadata.
+
+Loading builds the network that the file describes, checks every name, shape and type against it,
+and never runs code from the file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from hydranet_ros.errors import FileError
+from hydranet_ros.network.config import Calibration, NetworkConfig, from_dict
+from hydranet_ros.network.model import HydraNet
+
+FORMAT_VERSION = 1
+_KEY = "hydranet"
+_SECTIONS = {"format_version", "network", "calibration", "provenance"}
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Where weights come from: enough to make them again."""
+
+    flow_method: str = "unknown"
+    """Whose flow they were trained on; a Predictor should be fed with the same."""
+    command: str = ""
+    """The command that trained them."""
+    data: str = ""
+    seed: int = 0
+    validation: Mapping[str, float] = field(default_factory=dict)
+    """Figures on held-out data, units in the names."""
+
+
+@dataclass(frozen=True)
+class Weights:
+    """A network and what is stored beside it."""
+
+    model: HydraNet
+    calibration: Calibration = field(default_factory=Calibration)
+    provenance: Provenance = field(default_factory=Provenance)
+
+
+def save_weights(path: str | PathLike[str], weights: Weights) -> None:
+    """Write a file, whole or not at all: an interrupted training leaves the old one."""
+    path = Path(path)
+    description = {
+        "format_version": FORMAT_VERSION,
+        "network": asdict(weights.model.config),
+        "calibration": asdict(weights.calibration),
+        "provenance": asdict(weights.provenance),
+    }
+    tensors = {
+        name: value.detach().to("cpu").contiguous()
+        for name, value in weights.model.state_dict().items()
+    }
+    content = save(tensors, {_KEY: json.dumps(description, allow_nan=False)})
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        raise FileError(path, f"cannot be written: {error.strerror}") from None
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def load_weights(path: str | PathLike[str]) -> Weights:
+    """Read a file written by `save_weights`; the model is in evaluation mode, on the CPU."""
+    path = Path(path)
+    try:
+        with path.open("rb"), safe_open(path, framework="pt", device="cpu") as file:
+            metadata = file.metadata() or {}
+            config, calibration, provenance = _description(path, metadata)
+            model = _empty_model(path, config)
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except OSError as error:
+        raise FileError(path, f"cannot be read: {error.strerror or error}") from None
+    except SafetensorError as error:
+        raise FileError(
+            path, f"is not a safetensors file, or is damaged ({error}): fetch it again"
+        ) from None
+    _check_tensors(path, tensors, model.state_dict())
+    model.load_state_dict(tensors, assign=True)
+    return Weights(model.eval(), calibration, provenance)
+
+
+def _description(
+    path: Path, metadata: Mapping[str, str]
+) -> tuple[NetworkConfig, Calibration, Provenance]:
+    if _KEY not in metadata:
+        raise FileError(path, "has no description of its network: use a file of `hydranet train`")
+    try:
+        description: Any = json.loads(metadata[_KEY])
+        version = description["format_version"]
+    except (ValueError, KeyError, TypeError):
+        raise FileError(path, "has a damaged description of its network: fetch it again") from None
+    if version != FORMAT_VERSION:
+        raise FileError(
+            path,
+            f"has format version {version!r}, and this hydranet_ros reads {FORMAT_VERSION}: "
+            "use weights and package of the same release",
+        )
+    try:
+        if set(description) != _SECTIONS:
+            raise ValueError(
+                f"its sections must be {sorted(_SECTIONS)}, got {sorted(description)}"
+            )
+        return (
+            from_dict(NetworkConfig, description["network"]),
+            from_dict(Calibration, description["calibration"]),
+            from_dict(Provenance, description["provenance"]),
+        )
+    except (ValueError, TypeError) as error:
+        raise FileError(path, f"describes no network that is known here: {error}") from None
+
+
+def _empty_model(path: Path, config: NetworkConfig) -> HydraNet:
+    """A model without memory, to be filled; sizes are checked before anything is allocated."""
+    try:
+        with torch.device("meta"):
+            return HydraNet(config)
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise FileError(path, f"describes a network that cannot be built: {error}") from None
+
+
+def _check_tensors(path: Path, found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> None:
+    for state, names in (("lacks", set(wanted) - set(found)), ("has", set(found) - set(wanted))):
+        if names:
+            raise FileError(
+                path,
+                f"{state} tensor {min(names)!r} (and {len(names) - 1} more), against its own "
+                "description: fetch or train it again",
+            )
+    for name, value in found.items():
+        for what, got, want in (
+            ("shape", tuple(value.shape), tuple(wanted[name].shape)),
+            ("type", value.dtype, wanted[name].dtype),
+        ):
+            if got != want:
+                raise FileError(path, f"tensor {name!r} has {what} {got} instead of {want}")
+        if value.is_floating_point() and not value.isfinite().all():
+            raise FileError(path, f"tensor {name!r} is not finite: the training had diverged")
