@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hydranet_ros.errors import FileError
+from hydranet_ros.errors import FileError, read_text
 from hydranet_ros.lie import Array
 
 
@@ -128,14 +128,8 @@ def read_kitti_calibration(
 
 
 def _projections(path: Path, names: tuple[str, str]) -> list[Array]:
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise FileError(path, f"cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise FileError(path, "is not a text file") from None
     found = {}
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(read_text(path).splitlines(), start=1):
         name, _, values = line.partition(":")
         if name.strip() in names:
             found[name.strip()] = _projection(path, number, name.strip(), values)

@@ -7,6 +7,7 @@ line prints it as it is and a node logs it as it is.
 from __future__ import annotations
 
 from os import PathLike
+from pathlib import Path
 
 
 class HydraNetError(Exception):
@@ -25,3 +26,13 @@ class FileError(HydraNetError):
     def __str__(self) -> str:
         where = f"{self.path}:{self.line}" if self.line is not None else f"{self.path}"
         return f"{where}: {self.reason}"
+
+
+def read_text(path: str | PathLike[str]) -> str:
+    """Read a text file, or raise a FileError that says why not."""
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise FileError(path, f"cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise FileError(path, "is not a text file") from None

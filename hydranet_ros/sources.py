@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hydranet_ros.camera import StereoCamera, read_kitti_calibration
-from hydranet_ros.errors import FileError, HydraNetError
+from hydranet_ros.errors import FileError, HydraNetError, read_text
 from hydranet_ros.lie import Array
 from hydranet_ros.trajectory import read_trajectory
 
@@ -154,13 +154,7 @@ def _images(folder: Path) -> dict[str, Path]:
 
 def _read_times(path: Path, count: int) -> NDArray[np.int64]:
     try:
-        lines = path.read_text(encoding="utf-8").split()
-    except OSError as error:
-        raise FileError(path, f"cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise FileError(path, "is not a text file") from None
-    try:
-        seconds = np.array([float(value) for value in lines])
+        seconds = np.array([float(value) for value in read_text(path).split()])
     except ValueError as error:
         raise FileError(path, str(error)) from None
     if len(seconds) < count:

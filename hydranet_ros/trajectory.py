@@ -20,7 +20,7 @@ from numpy.lib.npyio import NpzFile
 from numpy.typing import ArrayLike, NDArray
 
 from hydranet_ros import lie
-from hydranet_ros.errors import FileError, HydraNetError
+from hydranet_ros.errors import FileError, HydraNetError, read_text
 from hydranet_ros.estimates import ROTATION_TOLERANCE
 from hydranet_ros.lie import Array
 
@@ -134,15 +134,9 @@ def read_covariances(source: str, count: int, size: int | None = None) -> Array:
 
 def _read_numbers(path: Path) -> tuple[Array, list[int]]:
     """All rows of numbers of a text file, and the line each stands on."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise FileError(path, f"cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise FileError(path, "is not a text file") from None
     rows: list[list[float]] = []
     lines: list[int] = []
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(read_text(path).splitlines(), start=1):
         content = line.split("#", 1)[0].replace(",", " ").split()
         if not content:
             continue
