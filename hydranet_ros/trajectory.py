@@ -82,7 +82,7 @@ def read_trajectory(source: str | PathLike[str]) -> Trajectory:
 
 def npz_keys(path: str | PathLike[str]) -> list[str]:
     """The names of the arrays in an archive."""
-    with _open_npz(Path(path)) as archive:
+    with open_npz(Path(path)) as archive:
         return sorted(archive.files)
 
 
@@ -92,7 +92,7 @@ def read_npz_array(source: str) -> Array:
     if match is None:
         raise FileError(source, "arrays are read from FILE.npz:KEY")
     path, key = Path(match["file"]), match["key"]
-    with _open_npz(path) as archive:
+    with open_npz(path) as archive:
         if key not in archive.files:
             wanted = f"has no array '{key}'" if key else "needs the name of an array"
             names = ", ".join(sorted(archive.files))
@@ -104,7 +104,7 @@ def read_npz_array(source: str) -> Array:
 
 
 @contextmanager
-def _open_npz(path: Path) -> Iterator[NpzFile]:
+def open_npz(path: Path) -> Iterator[NpzFile]:
     """Open an archive; whatever is wrong with it or its arrays is a FileError."""
     try:
         # allow_pickle stays off: an archive from elsewhere must not run code.

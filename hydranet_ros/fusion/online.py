@@ -105,9 +105,8 @@ class SlidingWindowFusion:
         """Forget everything, and begin again where this began."""
         c = self.config
         angular = np.deg2rad(c.angular_acceleration_deg)
-        self._velocity_walk = np.array([c.acceleration**2] * 3 + [angular**2] * 3)
         noise = WindowNoise(
-            velocity_walk=self._velocity_walk,
+            velocity_walk=np.array([c.acceleration**2] * 3 + [angular**2] * 3),
             bias_walk=float(np.deg2rad(c.bias_walk_deg_s) ** 2),
             start_velocity=START_SPEED**2,
             max_gap_s=c.max_gap_s,
@@ -308,7 +307,7 @@ class SlidingWindowFusion:
         velocity, dt_before = before
         dt = (interval[1] - interval[0]) * 1e-9
         pose = lie.se3_exp(velocity * min(dt, self.config.max_gap_s))
-        walk = np.diag(self._velocity_walk) * 0.5 * (dt_before + dt)
+        walk = np.diag(self.window.noise.velocity_walk) * 0.5 * (dt_before + dt)
         covariance = (walk + self._Sigma_2_1 / dt_before**2) * dt**2
         return Motion(pose[:3, :3], pose[:3, 3], covariance)
 

@@ -20,7 +20,13 @@ from hydranet_ros import lie
 from hydranet_ros.errors import FileError
 from hydranet_ros.estimates import RelativePose, RelativeRotation
 from hydranet_ros.lie import Array
-from hydranet_ros.trajectory import npz_keys, read_covariances, read_npz_array, read_trajectory
+from hydranet_ros.trajectory import (
+    npz_keys,
+    open_npz,
+    read_covariances,
+    read_npz_array,
+    read_trajectory,
+)
 
 VARIANTS = ("", "blur", "nc")
 GROUND_TRUTHS = ("T_w_c_gt_oxts", "T_w_c_gt_official")
@@ -117,7 +123,7 @@ def _truth(path: str | PathLike[str], keys: list[str], count: int) -> Array | No
 def _stamps(path: str | PathLike[str], keys: list[str], count: int) -> NDArray[np.int64]:
     if "stamps_ns" not in keys:
         return np.arange(count, dtype=np.int64) * PERIOD_NS
-    with np.load(Path(path)) as archive:
+    with open_npz(Path(path)) as archive:
         stamps = archive["stamps_ns"]
     if stamps.shape != (count,) or stamps.dtype.kind != "i" or not (np.diff(stamps) > 0).all():
         raise FileError(path, f"'stamps_ns' must be {count} increasing integers")
