@@ -16,7 +16,7 @@ STOREYS = [
     {"errors", "lie"},
     {"camera", "estimates", "trajectory", "metrics"},
     {"flow", "flow_torch", "network", "stereo_vo", "fusion", "simulation"},
-    {"training", "pipeline", "sources", "report"},
+    {"training", "gyro", "pipeline", "sources", "report"},
     {"experiments", "commands"},
     {"cli", "ros"},
 ]

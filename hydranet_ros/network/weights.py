@@ -50,6 +50,12 @@ class Weights:
     calibration: Calibration = field(default_factory=Calibration)
     provenance: Provenance = field(default_factory=Provenance)
 
+    @property
+    def flow_method(self) -> str:
+        """The flow to feed them with: what they were trained on, `auto` where nobody knows."""
+        known = self.provenance.flow_method
+        return "auto" if known == "unknown" else known
+
 
 def save_weights(path: str | PathLike[str], weights: Weights) -> None:
     """Write a file, whole or not at all: an interrupted training leaves the old one."""

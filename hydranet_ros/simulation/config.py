@@ -42,7 +42,8 @@ PLATFORMS = {
 class StreetConfig:
     """A street, the drive along it, and the cameras; equal configurations render equal bytes.
 
-    Everything random (geometry, textures, drive, noise) follows from `seed` alone.
+    Everything random (geometry, textures, drive, noise) follows from `seed`, unless textures have
+    a seed of their own.
     """
 
     # Chooses the street, its textures, the drive and the noise.
@@ -67,6 +68,13 @@ class StreetConfig:
     max_heading_deg: float = 65.0
     # Scales looking around, pitch, roll, heave and sway; 0 follows the street exactly.
     wobble: float = 1.0
+    # How far the camera is in front of the axle that follows the street: in a turn it then moves
+    # sideways as well.
+    lever_m: float = 0.0
+    # How the camera is turned in its mount: to the right, up, and clockwise.
+    mount_yaw_deg: float = 0.0
+    mount_pitch_deg: float = 0.0
+    mount_roll_deg: float = 0.0
 
     # Cars that drive along the street: the second one leads ours, the others come towards us.
     moving_cars: int = 3
@@ -75,6 +83,8 @@ class StreetConfig:
     # Chance that a place at the kerb or on the pavement holds a parked car, a tree or a pole.
     clutter: float = 0.6
 
+    # Chooses the textures; None follows `seed`. Streets that share it share the time to make them.
+    texture_seed: int | None = None
     # Scales the variation of every texture about its mean; 1 is a sunny day, 0 is flat paint.
     texture_contrast: float = 1.0
     # Gaussian blur of the lens, in pixels.
@@ -97,6 +107,8 @@ class StreetConfig:
                 _check(name, getattr(self, name), low, high, whole)
         if self.speed_m_s is not None:
             _check("speed_m_s", self.speed_m_s, 0.0, 60.0)
+        if self.texture_seed is not None:
+            _check("texture_seed", self.texture_seed, 0, inf, whole=True)
         if self.motion not in PLATFORMS:
             raise ValueError(f"motion must be one of {', '.join(PLATFORMS)}, got {self.motion!r}")
         length = self.mean_speed_m_s * self.frames / self.rate_hz
@@ -140,6 +152,10 @@ _RANGES: dict[str, tuple[float, float]] = {
     "speed_variation": (0.0, 1.0),
     "max_heading_deg": (0.0, 75.0),
     "wobble": (0.0, 3.0),
+    "lever_m": (-5.0, 5.0),
+    "mount_yaw_deg": (-30.0, 30.0),
+    "mount_pitch_deg": (-30.0, 30.0),
+    "mount_roll_deg": (-30.0, 30.0),
     "clutter": (0.0, 1.0),
     "texture_contrast": (0.0, 2.0),
     "blur_sigma_px": (0.0, 20.0),

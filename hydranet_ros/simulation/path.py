@@ -1,7 +1,7 @@
 """The line the street follows, and the drive along it.
 
-The world frame w is the first left camera: x right, y down, z forward; the ground is the plane
-y = camera height. Along the line, s is the distance driven and d the distance to its right.
+The world frame w is the first left camera, or where it is turned in its mount, that camera turned
+back: x right, y down, z forward; the ground is the plane y = camera height. Along the line, s is the distance driven and d the distance to its right.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _curvature(rng: np.random.Generator, s: Array, max_heading_rad: float) -> Ar
 
 
 class Drive:
-    """Where the left camera is at any time: exact, smooth, the identity at time 0."""
+    """Where the left camera is at any time: exact, smooth, at time 0 as its mount is."""
 
     def __init__(self, config: StreetConfig, rng: np.random.Generator) -> None:
         self._config = config
@@ -91,6 +91,8 @@ class Drive:
         self._phase = rng.uniform(0.0, 2.0 * np.pi, 3)
         platform = config.platform
         self._wobbles = [Wobble(rng, platform.frequency_hz) for _ in range(5)]
+        mount = config.mount_yaw_deg, config.mount_pitch_deg, config.mount_roll_deg
+        self._mount = rotation_of(*np.radians(mount))
         self.duration_s = (config.frames - 1) / config.rate_hz
         length = float(self.distance(np.array(self.duration_s)))
         self.line = Line(rng, length, np.radians(config.max_heading_deg))
@@ -107,12 +109,15 @@ class Drive:
         t = np.asarray(time_s, dtype=np.float64)
         platform, scale = self._config.platform, self._config.wobble
         yaw, pitch, roll, heave, sway = (wobble(t) * scale for wobble in self._wobbles)
-        x, z, heading = self.line.locate(self.distance(t), sway * platform.sway_m)
+        lever = self._config.lever_m
+        x, z, heading = self.line.locate(self.distance(t) - lever, sway * platform.sway_m)
+        x, z = x + lever * np.sin(heading), z + lever * np.cos(heading)
         rotation = rotation_of(
             heading + yaw * np.radians(platform.yaw_deg),
             pitch * np.radians(platform.pitch_deg),
             roll * np.radians(platform.roll_deg),
         )
+        rotation = rotation @ self._mount
         return lie.se3_from(rotation, np.stack([x, heave * platform.heave_m, z], axis=-1))
 
 

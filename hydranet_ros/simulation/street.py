@@ -71,7 +71,8 @@ class Street:
     def _shader(self) -> Shader:
         """Made when the first image is asked for: depth and flow do without textures."""
         ground, config = GroundMap(self._drive.line), self.config
-        return Shader(self._scene, ground, atlas(config.seed), config.texture_contrast)
+        seed = config.seed if config.texture_seed is None else config.texture_seed
+        return Shader(self._scene, ground, atlas(seed), config.texture_contrast)
 
     def __len__(self) -> int:
         return self.config.frames
@@ -82,7 +83,7 @@ class Street:
     def render(self, index: int) -> StereoFrame:
         """The stereo pair of a frame."""
         self._check(index)
-        left, right = (self._photograph(index, side) for side in (LEFT, RIGHT))
+        left, right = (self.photograph(index, side) for side in (LEFT, RIGHT))
         return StereoFrame(self.stamps_ns[index], left, right, self.T_w_c[index])
 
     def depth(self, index: int) -> NDArray[np.float32]:
@@ -153,8 +154,9 @@ class Street:
         vectors = np.where(ahead[..., None], c.project(safe) - pixels, 0.0)
         return vectors, np.where(ahead, inverse / safe[..., 2], -1.0)
 
-    def _photograph(self, index: int, side: int) -> NDArray[np.uint8]:
-        """Shade, then lens, shutter, exposure and sensor."""
+    def photograph(self, index: int, side: int = LEFT) -> NDArray[np.uint8]:
+        """The image of one camera: shade, then lens, shutter, exposure and sensor."""
+        self._check(index)
         config = self.config
         seen = self._view(index, side)
         image = self._shader.image(seen, self._size, self.camera.left.fx)

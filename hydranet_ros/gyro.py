@@ -1,0 +1,98 @@
+"""Images in, rotations with covariances out: flow and HydraNet, one frame after the other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hydranet_ros.camera import Camera
+from hydranet_ros.errors import HydraNetError
+from hydranet_ros.estimates import RelativeRotation
+from hydranet_ros.flow import FlowConfig, FlowEstimator, GridFlow
+
+if TYPE_CHECKING:
+    from hydranet_ros.network import Predictor
+
+Image = NDArray[np.uint8]
+
+DEFAULT_WEIGHTS = Path(__file__).parent / "weights" / "default.safetensors"
+
+
+def open_predictor(weights: Path | None = None, device: str = "auto", **options: Any) -> Predictor:
+    """A network, by default the one that ships; torch is loaded here and not before."""
+    try:
+        from hydranet_ros.network import Predictor
+    except ModuleNotFoundError as error:
+        if error.name not in ("torch", "safetensors"):
+            raise
+        raise HydraNetError(
+            f"rotations from images need {error.name}: pip install torch safetensors"
+        ) from None
+    return Predictor(weights or DEFAULT_WEIGHTS, device, **options)
+
+
+class VisualGyro:
+    """The rotation of a camera between its images; with two cameras, one estimate from both.
+
+    Flow is computed by the method that the weights were trained on. Images are grey uint8, all of
+    one shape, rectified; the cameras of a pair have the same intrinsics.
+    """
+
+    def __init__(
+        self,
+        predictor: Predictor,
+        camera: Camera,
+        image_shape: tuple[int, int],
+        stereo: bool = False,
+        flow: FlowConfig | None = None,
+    ) -> None:
+        self.predictor, self.camera = predictor, camera
+        self.image_shape, self.stereo = image_shape, stereo
+        config = flow or FlowConfig(method=predictor.weights.flow_method)
+        grid = predictor.model.config.grid
+        if grid is None:
+            raise HydraNetError(
+                f"weights of preset {predictor.model.config.preset!r} have no canonical grid: "
+                "use weights of preset 'default'"
+            )
+        device = str(predictor.device) if config.method == "farneback_torch" else "cpu"
+        self._flows = [
+            FlowEstimator(camera, image_shape, config, grid, device) for _ in range(1 + stereo)
+        ]
+        self._last: tuple[int, tuple[Image, ...]] | None = None
+        self.flow: GridFlow | None = None
+        """The last flow of the (left) camera, for pictures of it."""
+
+    @property
+    def method(self) -> str:
+        """The flow method in use."""
+        return self._flows[0].method
+
+    def reset(self) -> None:
+        """Forget the last image: the next one begins anew."""
+        self._last, self.flow = None, None
+
+    def update(
+        self, stamp_ns: int, image: Image, right: Image | None = None
+    ) -> RelativeRotation | None:
+        """The rotation since the last image; None for the first one."""
+        if self.stereo and right is None:
+            raise ValueError("a stereo gyro needs both images")
+        images = (image, right) if self.stereo and right is not None else (image,)
+        last, self._last = self._last, (stamp_ns, images)
+        if last is None:
+            return None
+        flows = [
+            flow(before, now) for flow, before, now in zip(self._flows, last[1], images, strict=True)
+        ]
+        self.flow = flows[0]
+        inputs = [(each.flow[None], each.mask[None]) for each in flows]
+        if self.stereo:
+            found = self.predictor.predict_stereo(*inputs)
+        else:
+            found = self.predictor.predict(*inputs[0])
+        (rotation,) = found.rotations([(last[0], stamp_ns)])
+        return rotation

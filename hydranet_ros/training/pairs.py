@@ -1,0 +1,98 @@
+"""Pairs of images as a network sees them: flow on the canonical grid, and the true rotation."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hydranet_ros import lie
+from hydranet_ros.camera import CanonicalGrid
+from hydranet_ros.errors import FileError
+from hydranet_ros.flow import FlowConfig, FlowEstimator
+from hydranet_ros.lie import Array
+from hydranet_ros.simulation import Street, StreetConfig
+
+
+@dataclass(frozen=True, eq=False)
+class FlowPairs:
+    """Flow fields of one camera on one drive, and the rotation C_2_1 = Exp(phi) behind each."""
+
+    flow: NDArray[np.float16]  # (pairs, 2, rows, columns), 0 where the mask is False
+    mask: NDArray[np.bool_]  # (rows, columns)
+    phi: Array  # (pairs, 3), rad
+
+    def __post_init__(self) -> None:
+        if self.flow.shape != (len(self.phi), 2, *self.mask.shape) or self.phi.shape[1:] != (3,):
+            raise ValueError(
+                f"flow {self.flow.shape}, mask {self.mask.shape} and phi {self.phi.shape} "
+                "do not belong together"
+            )
+
+    def __len__(self) -> int:
+        return len(self.phi)
+
+
+def image_pairs(
+    images: Sequence[NDArray[np.uint8]],
+    T_w_c: Array,
+    flow: FlowEstimator,
+    steps: Sequence[tuple[int, int]],
+) -> FlowPairs:
+    """The flow from image i to image j for each (i, j), in the order that was given."""
+    fields_ = [flow(images[i], images[j]).flow for i, j in steps]
+    first, second = np.array(steps, dtype=np.intp).reshape(-1, 2).T
+    C_w_c = T_w_c[:, :3, :3]
+    C_2_1 = lie.so3_inverse(C_w_c[second]) @ C_w_c[first]
+    stack = np.array(fields_, dtype=np.float16).reshape(-1, 2, *flow.mask.shape)
+    return FlowPairs(stack, np.array(flow.mask), lie.so3_log(C_2_1))
+
+
+def frame_steps(frames: int, gaps: Sequence[int], both_ways: bool = True) -> list[tuple[int, int]]:
+    """(i, j) over all gaps; backwards as well, which doubles the data at no cost in images."""
+    forward = [(i, i + gap) for gap in gaps for i in range(frames - gap)]
+    return forward + [(j, i) for i, j in forward] if both_ways else forward
+
+
+def rendered_pairs(
+    config: StreetConfig,
+    flow: FlowConfig | None = None,
+    grid: CanonicalGrid | None = None,
+    gaps: Sequence[int] = (1, 2, 3),
+) -> FlowPairs:
+    """A simulated drive, photographed by its left camera and put through the real flow."""
+    street = Street(config)
+    images = [street.photograph(i) for i in range(len(street))]
+    estimator = FlowEstimator(street.camera.left, images[0].shape, flow, grid)
+    return image_pairs(images, street.T_w_c, estimator, frame_steps(len(images), gaps))
+
+
+def write_pairs(path: Path, pairs: FlowPairs) -> None:
+    """Write a file, whole or not at all."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with temporary.open("wb") as file:
+            np.savez(file, **{each.name: getattr(pairs, each.name) for each in fields(pairs)})
+        os.replace(temporary, path)
+    except OSError as error:
+        raise FileError(path, f"cannot be written: {error.strerror}") from None
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def read_pairs(path: Path) -> FlowPairs:
+    """Read a file of `write_pairs`."""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            content: dict[str, Any] = {each.name: archive[each.name] for each in fields(FlowPairs)}
+        return FlowPairs(**content)
+    except OSError as error:
+        raise FileError(path, f"cannot be read: {error.strerror or error}") from None
+    except (ValueError, KeyError, zipfile.BadZipFile) as error:
+        raise FileError(path, f"is no file of flow pairs ({error}): delete it") from None
