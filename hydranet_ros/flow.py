@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from hydranet_ros.camera import Camera, CanonicalGrid
 from hydranet_ros.errors import HydraNetError
+from hydranet_ros.settings import about, check
 
 Image = NDArray[np.uint8]
 Field = NDArray[np.float32]
@@ -40,18 +41,20 @@ class DisConfig:
     preset on the full image, in half its time (benchmarks/flow.py prints the comparison).
     """
 
-    # How often the image is halved at the finest level that is searched.
-    finest_scale: int = 0
-    # Edge of a patch, and the distance from one to the next, in pixels.
-    patch_size: int = 8
-    patch_stride: int = 4
-    # Steps of gradient descent for a patch.
-    iterations: int = 16
-    # Steps of variational refinement; they cost as much as all the rest.
-    refinements: int = 0
+    finest_scale: int = field(
+        default=0,
+        metadata=about("how often the image is halved at the finest level that is searched"),
+    )
+    patch_size: int = field(default=8, metadata=about("edge of a patch in pixels", 4))
+    patch_stride: int = field(default=4, metadata=about("pixels from one patch to the next", 1))
+    iterations: int = field(default=16, metadata=about("steps of gradient descent for a patch", 1))
+    refinements: int = field(
+        default=0,
+        metadata=about("steps of variational refinement; they cost as much as all the rest"),
+    )
 
     def __post_init__(self) -> None:
-        _at_least(self, finest_scale=0, patch_size=4, patch_stride=1, iterations=1, refinements=0)
+        check(self)
         if self.patch_stride > self.patch_size:
             raise ValueError(
                 f"patch_stride {self.patch_stride} leaves gaps between patches of "
@@ -63,19 +66,23 @@ class DisConfig:
 class FarnebackConfig:
     """Farneback's polynomial expansion with a box window; the defaults are the paper's."""
 
-    # Size of a pyramid level relative to the one below, and how many there are above the image.
-    pyramid_scale: float = 0.5
-    levels: int = 3
-    # Edge of the window the flow is constant in, odd.
-    window: int = 15
-    # Repetitions at each level.
-    iterations: int = 3
-    # Radius and standard deviation of the neighbourhood that a polynomial is fitted to.
-    poly_n: int = 5
-    poly_sigma: float = 1.2
+    pyramid_scale: float = field(
+        default=0.5, metadata=about("size of a pyramid level relative to the one below", 0.0, 1.0)
+    )
+    levels: int = field(default=3, metadata=about("pyramid levels above the image"))
+    window: int = field(
+        default=15, metadata=about("edge of the window the flow is constant in, odd", 3)
+    )
+    iterations: int = field(default=3, metadata=about("repetitions at each level", 1))
+    poly_n: int = field(
+        default=5, metadata=about("radius of the neighbourhood a polynomial is fitted to", 1)
+    )
+    poly_sigma: float = field(
+        default=1.2, metadata=about("standard deviation of that neighbourhood")
+    )
 
     def __post_init__(self) -> None:
-        _at_least(self, levels=0, window=3, iterations=1, poly_n=1)
+        check(self)
         if not 0.0 < self.pyramid_scale < 1.0:
             raise ValueError(f"pyramid_scale must be between 0 and 1, got {self.pyramid_scale}")
         if self.window % 2 == 0:
@@ -88,20 +95,23 @@ class FarnebackConfig:
 class FlowConfig:
     """How flow is computed for the canonical grid."""
 
-    # "auto", "dis", "farneback" or "farneback_torch".
-    method: str = "auto"
-    # Pixels of the image that flow is computed on, along the edge of a cell.
-    pixels_per_cell: int = 3
-    # Cells beyond the edge of the grid that are computed as well, where the camera sees them, so
-    # that what moves out of the grid can be followed.
-    margin_cells: int = 8
+    method: str = field(default="auto", metadata=about("how flow is computed", choices=METHODS))
+    pixels_per_cell: int = field(
+        default=3,
+        metadata=about("pixels, along a cell's edge, of the image flow is computed on", 1),
+    )
+    margin_cells: int = field(
+        default=8,
+        metadata=about(
+            "cells beyond the edge of the grid that are computed as well, where the camera sees "
+            "them, so that what moves out of the grid can be followed"
+        ),
+    )
     dis: DisConfig = field(default_factory=DisConfig)
     farneback: FarnebackConfig = field(default_factory=FarnebackConfig)
 
     def __post_init__(self) -> None:
-        _at_least(self, pixels_per_cell=1, margin_cells=0)
-        if self.method not in METHODS:
-            raise ValueError(f"method must be one of {', '.join(METHODS)}, got {self.method!r}")
+        check(self)
 
     def method_on(self, device: str) -> str:
         """The method in use on a device; "auto" is DIS on the CPU and torch elsewhere."""
@@ -114,13 +124,6 @@ class FlowConfig:
                 "use device 'cpu' or method 'farneback_torch'"
             )
         return self.method
-
-
-def _at_least(config: object, **least: int) -> None:
-    for name, low in least.items():
-        value = getattr(config, name)
-        if isinstance(value, bool) or not isinstance(value, int) or value < low:
-            raise ValueError(f"{name} must be a whole number of at least {low}, got {value!r}")
 
 
 @dataclass(frozen=True, eq=False)

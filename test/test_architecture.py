@@ -13,7 +13,7 @@ PACKAGE = Path(hydranet_ros.__file__).parent
 
 # Lower rooms know nothing of higher ones.
 STOREYS = [
-    {"errors", "lie"},
+    {"errors", "lie", "settings"},
     {"camera", "estimates", "trajectory", "metrics"},
     {"flow", "flow_torch", "network", "stereo_vo", "fusion", "simulation"},
     {"training", "gyro", "pipeline", "sources", "report"},

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
-from typing import Any
+from dataclasses import dataclass, field
+
+from hydranet_ros.settings import about, check
 
 KERNELS = ("none", "huber", "cauchy")
-
-
-def about(text: str, low: float | None = 0.0, choices: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Describe a field and bound it; validation here and ROS parameters elsewhere read this."""
-    return {"description": text, "low": low, "choices": choices}
 
 
 @dataclass(frozen=True)
@@ -42,7 +38,7 @@ class FusionConfig:
         default=0.03, metadata=about("least standard deviation of a VO rotation")
     )
     vo_kernel: str = field(
-        default="huber", metadata=about("robust kernel of VO edges", None, KERNELS)
+        default="huber", metadata=about("robust kernel of VO edges", choices=KERNELS)
     )
 
     rotation_floor_deg: float = field(
@@ -56,13 +52,13 @@ class FusionConfig:
         default=0.5, metadata=about("standard deviation per rotation angle, for errors in turns")
     )
     rotation_kernel: str = field(
-        default="huber", metadata=about("robust kernel of rotation edges", None, KERNELS)
+        default="huber", metadata=about("robust kernel of rotation edges", choices=KERNELS)
     )
     kernel_sigma: float = field(
         default=4.0, metadata=about("where a robust kernel sets in, in standard deviations", 0.1)
     )
 
-    estimate_bias: bool = field(default=True, metadata=about("estimate the network's bias", None))
+    estimate_bias: bool = field(default=True, metadata=about("estimate the network's bias"))
     bias_sigma_deg_s: float = field(
         default=0.3, metadata=about("standard deviation of the bias before it is observed", 1e-9)
     )
@@ -78,19 +74,13 @@ class FusionConfig:
     )
 
     gate_probability: float = field(
-        default=1e-6, metadata=about("chance that an honest measurement is rejected", 1e-15)
+        default=1e-6, metadata=about("chance that an honest measurement is rejected", 1e-15, 1.0)
     )
     max_consecutive_rejections: int = field(
         default=10, metadata=about("after so many rejections of a source, it is believed again", 1)
     )
 
     def __post_init__(self) -> None:
-        for item in fields(self):
-            value, low = getattr(self, item.name), item.metadata["low"]
-            choices = item.metadata["choices"]
-            if choices and value not in choices:
-                raise ValueError(f"{item.name} must be one of {', '.join(choices)}, got {value!r}")
-            if low is not None and not value >= low:
-                raise ValueError(f"{item.name} must be at least {low:g}, got {value!r}")
-        if not self.gate_probability < 1.0:
-            raise ValueError(f"gate_probability must be below 1, got {self.gate_probability!r}")
+        check(self)
+        if self.gate_probability == 1.0:
+            raise ValueError("gate_probability must be below 1, or nothing is believed")
