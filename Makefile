@@ -11,11 +11,11 @@ ROS ?= kilted
 ifneq ($(ROS_DISTRO),)
   VENV := .venv-sourced-$(ROS_DISTRO)
   VENV_OPTIONS := --system-site-packages
-  EXTRAS := learning,test,lint
+  EXTRAS := learning,bags,report,test,lint
 else ifneq ($(filter $(ROS),kilted jazzy),)
   VENV := $(if $(filter kilted,$(ROS)),.venv,.venv-$(ROS))
   VENV_OPTIONS :=
-  EXTRAS := $(ROS),learning,test,lint
+  EXTRAS := $(ROS),learning,bags,report,test,lint
 else
   $(error ROS=$(ROS) is not known: use ROS=kilted or ROS=jazzy, or source a ROS 2 installation)
 endif

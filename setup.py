@@ -63,6 +63,8 @@ setup(
         "kilted": ros_wheels("9.1.2", "5.5.1"),
         "jazzy": ros_wheels("7.1.6", "5.3.6"),
         "learning": ["torch==2.13.0", "safetensors>=0.4"],
+        "bags": ["rosbags>=0.11"],
+        "report": ["matplotlib>=3.8"],
         "test": ["pytest<9", "hypothesis", "transforms3d"],
         "lint": ["ruff", "mypy", "types-PyYAML", "types-tqdm"],
     },

@@ -1,4 +1,4 @@
-"""Where frames come from: a folder in KITTI's layout, or the simulated street.
+"""Where frames come from: a folder in KITTI's layout, a rosbag2, or the simulated street.
 
 A source knows its camera, how many frames it has, and the true poses where there are any;
 iterating gives the frames. What can be checked without reading images is checked when it is made.
@@ -25,6 +25,8 @@ Image = NDArray[np.uint8]
 
 STREET = "street"
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg")
+BAG_METADATA = "metadata.yaml"
+BAG_SUFFIXES = (".mcap", ".db3")
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,18 +52,36 @@ class Source(Protocol):
 
 
 def open_source(
-    name: str, poses: str | PathLike[str] | None = None, max_frames: int | None = None
+    name: str,
+    poses: str | PathLike[str] | None = None,
+    max_frames: int | None = None,
+    left_topic: str | None = None,
+    right_topic: str | None = None,
 ) -> Source:
-    """A KITTI folder by its path, or the simulated street by the name `street`."""
+    """A KITTI folder or a rosbag2 by its path, or the simulated street by the name `street`.
+
+    The image topics of a bag are found by type and name where they are not given.
+    """
     if name == STREET:
         if poses is not None:
             raise HydraNetError("--poses: the simulated street knows its own poses")
         return SimulatedStreet(max_frames)
+    if is_bag(name):
+        from hydranet_ros.bags.source import Bag
+
+        return Bag(name, poses, max_frames, left_topic, right_topic)
     if Path(name).is_dir():
         return KittiFolder(name, poses, max_frames)
     raise HydraNetError(
-        f"{name}: is not a folder with image_0, image_1, calib.txt, times.txt, nor '{STREET}'"
+        f"{name}: is not a folder with image_0, image_1, calib.txt, times.txt, nor a rosbag2, "
+        f"nor '{STREET}'"
     )
+
+
+def is_bag(name: str | PathLike[str]) -> bool:
+    """Whether a path is that of a rosbag2: a folder with its metadata, or a storage file."""
+    path = Path(name)
+    return (path.is_file() and path.suffix in BAG_SUFFIXES) or (path / BAG_METADATA).is_file()
 
 
 class SimulatedStreet:

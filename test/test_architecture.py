@@ -16,7 +16,7 @@ STOREYS = [
     {"errors", "lie", "settings"},
     {"camera", "estimates", "trajectory", "metrics"},
     {"flow", "flow_torch", "network", "stereo_vo", "fusion", "simulation"},
-    {"training", "gyro", "pipeline", "sources", "report"},
+    {"training", "gyro", "pipeline", "sources", "bags", "report"},
     {"experiments", "commands"},
     {"cli", "ros"},
 ]

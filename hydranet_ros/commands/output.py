@@ -20,9 +20,9 @@ from hydranet_ros.trajectory import write_kitti, write_tum
 T = TypeVar("T")
 
 
-def progress(items: Iterable[T], total: int | None, what: str) -> Iterator[T]:
+def progress(items: Iterable[T], total: int | None, what: str, unit: str = "frame") -> Iterator[T]:
     """Show a bar on stderr while iterating, where stderr is a terminal."""
-    yield from tqdm(items, total=total, desc=what, unit="frame", disable=not sys.stderr.isatty())
+    yield from tqdm(items, total=total, desc=what, unit=unit, disable=not sys.stderr.isatty())
 
 
 def write_run(

@@ -1,0 +1,175 @@
+"""Messages as bags hold them: a topic, a time, and the serialised bytes.
+
+The same bytes go into a bag and over DDS, so that what `hydranet kitti2bag` writes and what
+`hydranet play` publishes cannot differ.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+from rosbags.typesys import Stores, get_typestore
+
+from hydranet_ros import lie
+from hydranet_ros.camera import StereoCamera
+from hydranet_ros.errors import HydraNetError
+from hydranet_ros.lie import Array
+
+# The messages used here have been the same since Humble.
+STORE = get_typestore(Stores.ROS2_JAZZY)
+
+IMAGE = "sensor_msgs/msg/Image"
+COMPRESSED_IMAGE = "sensor_msgs/msg/CompressedImage"
+CAMERA_INFO = "sensor_msgs/msg/CameraInfo"
+ODOMETRY = "nav_msgs/msg/Odometry"
+TRANSFORMS = "tf2_msgs/msg/TFMessage"
+
+
+@dataclass(frozen=True)
+class Message:
+    """A serialised message and when it was recorded."""
+
+    topic: str
+    type: str
+    stamp_ns: int
+    data: bytes
+
+
+def pack(topic: str, kind: str, stamp_ns: int, content: Any) -> Message:
+    """Serialise a message of rosbags' own classes."""
+    return Message(topic, kind, stamp_ns, bytes(STORE.serialize_cdr(content, kind)))
+
+
+def unpack(message: Message) -> Any:
+    """The content of a message."""
+    return STORE.deserialize_cdr(message.data, message.type)
+
+
+def make(kind: str, **fields: Any) -> Any:
+    """A message, or a part of one, by its type's name and all of its fields."""
+    return STORE.types[kind](**fields)
+
+
+def header(stamp_ns: int, frame_id: str) -> Any:
+    """std_msgs/Header."""
+    seconds, nanoseconds = divmod(stamp_ns, 10**9)
+    stamp = make("builtin_interfaces/msg/Time", sec=seconds, nanosec=nanoseconds)
+    return make("std_msgs/msg/Header", stamp=stamp, frame_id=frame_id)
+
+
+def image(stamp_ns: int, frame_id: str, pixels: NDArray[np.uint8]) -> Any:
+    """A grey image (h, w) as mono8."""
+    height, width = pixels.shape
+    return make(
+        IMAGE,
+        header=header(stamp_ns, frame_id),
+        height=height,
+        width=width,
+        encoding="mono8",
+        is_bigendian=0,
+        step=width,
+        data=np.ascontiguousarray(pixels).reshape(-1),
+    )
+
+
+def compressed_image(stamp_ns: int, frame_id: str, pixels: NDArray[np.uint8]) -> Any:
+    """A grey image (h, w) as PNG, which loses nothing."""
+    encoded, data = cv2.imencode(".png", pixels)
+    if not encoded:
+        raise HydraNetError(f"an image of {pixels.shape} pixels cannot be compressed as PNG")
+    return make(
+        COMPRESSED_IMAGE,
+        header=header(stamp_ns, frame_id),
+        format="mono8; png compressed mono8",
+        data=np.asarray(data, dtype=np.uint8).reshape(-1),
+    )
+
+
+def camera_info(
+    stamp_ns: int, frame_id: str, camera: StereoCamera, size: tuple[int, int], right: bool
+) -> Any:
+    """A rectified camera with images of (width, height); on the right P[3] = -fx baseline."""
+    c = camera.left
+    K = np.array([c.fx, 0.0, c.cx, 0.0, c.fy, c.cy, 0.0, 0.0, 1.0])
+    P = np.insert(K, (3, 6, 9), 0.0)
+    P[3] = -c.fx * camera.baseline_m if right else 0.0
+    roi = dict.fromkeys(("x_offset", "y_offset", "height", "width"), 0)
+    return make(
+        CAMERA_INFO,
+        header=header(stamp_ns, frame_id),
+        width=size[0],
+        height=size[1],
+        distortion_model="plumb_bob",
+        d=np.zeros(5),
+        k=K,
+        r=np.eye(3).reshape(-1),
+        p=P,
+        binning_x=0,
+        binning_y=0,
+        roi=make("sensor_msgs/msg/RegionOfInterest", **roi, do_rectify=False),
+    )
+
+
+def odometry(stamp_ns: int, frame_id: str, child: str, T: Array, velocity: Array) -> Any:
+    """A pose of `child` in `frame_id` with its velocity (m/s, rad/s) in `child`.
+
+    Covariances of zeros: not known.
+    """
+    linear, angular = vector(velocity[:3]), vector(velocity[3:])
+    pose = make("geometry_msgs/msg/Pose", position=point(T[:3, 3]), orientation=quaternion(T))
+    twist = make("geometry_msgs/msg/Twist", linear=linear, angular=angular)
+    unknown = np.zeros(36)
+    return make(
+        ODOMETRY,
+        header=header(stamp_ns, frame_id),
+        child_frame_id=child,
+        pose=make("geometry_msgs/msg/PoseWithCovariance", pose=pose, covariance=unknown),
+        twist=make("geometry_msgs/msg/TwistWithCovariance", twist=twist, covariance=unknown),
+    )
+
+
+def transform(stamp_ns: int, frame_id: str, child: str, T: Array) -> Any:
+    """TransformStamped: the pose of `child` in `frame_id`."""
+    value = make(
+        "geometry_msgs/msg/Transform", translation=vector(T[:3, 3]), rotation=quaternion(T)
+    )
+    return make(
+        "geometry_msgs/msg/TransformStamped",
+        header=header(stamp_ns, frame_id),
+        child_frame_id=child,
+        transform=value,
+    )
+
+
+def vector(xyz: Array) -> Any:
+    """geometry_msgs/Vector3."""
+    return make("geometry_msgs/msg/Vector3", **_named("xyz", xyz))
+
+
+def point(xyz: Array) -> Any:
+    """geometry_msgs/Point."""
+    return make("geometry_msgs/msg/Point", **_named("xyz", xyz))
+
+
+def quaternion(T: Array) -> Any:
+    """geometry_msgs/Quaternion of the rotation of a pose."""
+    return make("geometry_msgs/msg/Quaternion", **_named("wxyz", _wxyz(T)))
+
+
+def pose_of(pose: Any) -> Array:
+    """geometry_msgs/Pose as (4, 4)."""
+    p, q = pose.position, pose.orientation
+    rotation = lie.quaternion_to_matrix([q.w, q.x, q.y, q.z])
+    return lie.se3_from(rotation, [p.x, p.y, p.z])
+
+
+def _wxyz(T: Array) -> Array:
+    return lie.quaternion_from_matrix(T[:3, :3])
+
+
+def _named(names: str, values: Array) -> dict[str, float]:
+    return {name: float(value) for name, value in zip(names, values, strict=True)}

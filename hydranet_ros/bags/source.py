@@ -1,0 +1,155 @@
+"""A bag as a source of frames."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hydranet_ros.bags.calibration import is_distorted, stereo_camera
+from hydranet_ros.bags.messages import COMPRESSED_IMAGE, Message, pose_of, unpack
+from hydranet_ros.bags.pixels import grey, grey_compressed
+from hydranet_ros.bags.reading import header_stamp, read_messages, topics
+from hydranet_ros.bags.stereo_topics import StereoTopics, find_stereo_topics
+from hydranet_ros.camera import StereoCamera
+from hydranet_ros.errors import FileError, HydraNetError
+from hydranet_ros.lie import Array
+from hydranet_ros.sources import Frame, Image
+from hydranet_ros.trajectory import read_trajectory
+
+
+class Bag:
+    """A rosbag2 with a stereo camera: frames are the pairs of images with the same header stamp.
+
+    The true poses are those of `poses`, else of the bag's odometry whose name has `ground_truth`
+    in it, as poses of the left camera.
+    """
+
+    def __init__(
+        self,
+        path: str | PathLike[str],
+        poses: str | PathLike[str] | None = None,
+        max_frames: int | None = None,
+        left_topic: str | None = None,
+        right_topic: str | None = None,
+    ) -> None:
+        self.path = Path(path)
+        self.name = self.path.resolve().name
+        self.topics = find_stereo_topics(self.path, topics(self.path), left_topic, right_topic)
+        survey = _survey(self.path, self.topics)
+        self.camera = _camera(self.path, self.topics, survey)
+        self.stamps_ns = _paired_stamps(self.path, self.topics, survey)[:max_frames]
+        self.T_w_c = self._given(poses) if poses is not None else self._recorded(survey)
+
+    def __len__(self) -> int:
+        return len(self.stamps_ns)
+
+    def __iter__(self) -> Iterator[Frame]:
+        waiting: dict[int, dict[str, Message]] = {}
+        wanted = set(self.stamps_ns.tolist())
+        for message in read_messages(self.path, {self.topics.left, self.topics.right}):
+            stamp = header_stamp(message.data)
+            if stamp in wanted:
+                waiting.setdefault(stamp, {})[message.topic] = message
+                if len(waiting[stamp]) == 2:
+                    wanted.remove(stamp)
+                    yield self._frame(stamp, waiting.pop(stamp))
+            if not wanted:
+                return
+
+    def _frame(self, stamp: int, pair: dict[str, Message]) -> Frame:
+        left, right = (self._pixels(pair[t]) for t in (self.topics.left, self.topics.right))
+        if left.shape != right.shape:
+            sizes = " and ".join(f"{image.shape[1]}x{image.shape[0]}" for image in (left, right))
+            raise FileError(self.path, f"left and right at {stamp} ns have {sizes} pixels")
+        return Frame(stamp, left, right)
+
+    def _pixels(self, message: Message) -> Image:
+        decode = grey_compressed if message.type == COMPRESSED_IMAGE else grey
+        try:
+            return decode(unpack(message))
+        except HydraNetError as error:
+            raise FileError(self.path, f"{message.topic}: {error}") from None
+
+    def _given(self, poses: str | PathLike[str]) -> Array:
+        truth = read_trajectory(poses).T_w_c
+        if len(truth) < len(self):
+            raise FileError(poses, f"has {len(truth)} poses for {len(self)} frames")
+        return truth[: len(self)]
+
+    def _recorded(self, survey: _Survey) -> Array | None:
+        if self.topics.ground_truth is None:
+            return None
+        missing = [s for s in self.stamps_ns.tolist() if s not in survey.truth]
+        if missing:
+            raise FileError(
+                self.path,
+                f"{self.topics.ground_truth} has no pose at {missing[0]} ns and {len(missing) - 1}"
+                " other images: give --poses",
+            )
+        return np.array([survey.truth[stamp] for stamp in self.stamps_ns.tolist()])
+
+
+@dataclass
+class _Survey:
+    """What one walk through a bag finds, without decoding an image."""
+
+    infos: dict[str, Any] = field(default_factory=dict)
+    truth: dict[int, Array] = field(default_factory=dict)
+    stamps: dict[str, list[int]] = field(default_factory=dict)
+
+
+def _survey(path: Path, names: StereoTopics) -> _Survey:
+    found = _Survey(stamps={names.left: [], names.right: []})
+    infos = {names.left_info, names.right_info}
+    wanted = {names.left, names.right, *infos, *filter(None, [names.ground_truth])}
+    for message in read_messages(path, wanted):
+        if message.topic in found.stamps:
+            found.stamps[message.topic].append(header_stamp(message.data))
+        elif message.topic in infos:
+            if message.topic not in found.infos:
+                found.infos[message.topic] = unpack(message)
+        else:
+            found.truth[header_stamp(message.data)] = _pose(path, names, message, found)
+    return found
+
+
+def _pose(path: Path, names: StereoTopics, message: Message, found: _Survey) -> Array:
+    """A true pose; one of another frame than the left camera's would need its extrinsics."""
+    odometry, info = unpack(message), found.infos.get(names.left_info)
+    if info is not None and odometry.child_frame_id != info.header.frame_id:
+        raise FileError(
+            path,
+            f"{message.topic} is the pose of '{odometry.child_frame_id}', the left camera is "
+            f"'{info.header.frame_id}': give --poses",
+        )
+    return pose_of(odometry.pose.pose)
+
+
+def _camera(path: Path, names: StereoTopics, survey: _Survey) -> StereoCamera:
+    left, right = survey.infos[names.left_info], survey.infos[names.right_info]
+    for topic, info in ((names.left, left), (names.right, right)):
+        if "rect" not in topic and is_distorted(info):
+            raise FileError(path, f"{topic} is distorted: rectify it, e.g. with image_proc")
+    try:
+        return stereo_camera(left, right)
+    except (HydraNetError, ValueError) as error:
+        raise FileError(path, f"{names.left_info}, {names.right_info}: {error}") from None
+
+
+def _paired_stamps(path: Path, names: StereoTopics, survey: _Survey) -> NDArray[np.int64]:
+    for topic, stamps in survey.stamps.items():
+        steps = np.diff(np.array(stamps, dtype=np.int64))
+        if (steps <= 0).any():
+            at = int(np.argmax(steps <= 0)) + 1
+            raise FileError(path, f"{topic}: the stamp of image {at} does not increase")
+    right = set(survey.stamps[names.right])
+    paired = [stamp for stamp in survey.stamps[names.left] if stamp in right]
+    if not paired:
+        raise FileError(path, f"{names.left} and {names.right} have no header stamp in common")
+    return np.array(paired, dtype=np.int64)

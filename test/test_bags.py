@@ -1,0 +1,323 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+
+pytest.importorskip("rosbags", reason="no rosbags here: pip install rosbags")
+
+from hydranet_ros import lie  # noqa: E402
+from hydranet_ros.bags import messages as ros  # noqa: E402
+from hydranet_ros.bags.calibration import projection, stereo_camera  # noqa: E402
+from hydranet_ros.bags.messages import Message, pack, unpack  # noqa: E402
+from hydranet_ros.bags.pixels import grey, grey_compressed  # noqa: E402
+from hydranet_ros.bags.reading import read_messages, topics  # noqa: E402
+from hydranet_ros.bags.recording import T_BASE_OPTICAL, recorded  # noqa: E402
+from hydranet_ros.bags.writing import new_bag, write_bag  # noqa: E402
+from hydranet_ros.camera import Camera, StereoCamera  # noqa: E402
+from hydranet_ros.errors import FileError, HydraNetError  # noqa: E402
+from hydranet_ros.sources import SimulatedStreet, open_source  # noqa: E402
+
+CAMERA = StereoCamera(Camera(700.0, 710.0, 61.0, 40.5), 0.54)
+SIZE = 120, 80
+
+
+@pytest.fixture(scope="module")
+def street() -> SimulatedStreet:
+    return SimulatedStreet(3)
+
+
+@pytest.fixture(scope="module")
+def frames(street: SimulatedStreet) -> list[Message]:
+    """The messages of three frames."""
+    return list(recorded(street))
+
+
+def changed(messages: list[Message], topic: str, **fields: Any) -> list[Message]:
+    """The same messages, with some fields of one topic changed."""
+    out = []
+    for message in messages:
+        if message.topic == topic:
+            content = unpack(message)
+            for name, value in fields.items():
+                setattr(content, name, value)
+            message = pack(topic, message.type, message.stamp_ns, content)
+        out.append(message)
+    return out
+
+
+@pytest.mark.parametrize("storage", ["mcap", "sqlite3"])
+@pytest.mark.parametrize("compressed", [False, True])
+def test_a_bag_gives_back_the_source(
+    tmp_path: Path, street: SimulatedStreet, storage: str, compressed: bool
+) -> None:
+    assert write_bag(tmp_path / "bag", recorded(street, compressed), storage) == 16
+    bag = open_source(str(tmp_path / "bag"))
+    assert bag.camera == street.camera
+    assert bag.stamps_ns.tolist() == street.stamps_ns.tolist()
+    for ours, theirs in zip(street, bag, strict=True):
+        assert ours.stamp_ns == theirs.stamp_ns
+        np.testing.assert_array_equal(ours.left, theirs.left)
+        np.testing.assert_array_equal(ours.right, theirs.right)
+    assert bag.T_w_c is not None
+    assert street.T_w_c is not None
+    np.testing.assert_allclose(bag.T_w_c, T_BASE_OPTICAL @ street.T_w_c, atol=1e-12)
+    assert len(open_source(str(tmp_path / "bag"), max_frames=2)) == 2
+    assert len(list(open_source(str(tmp_path / "bag"), max_frames=2))) == 2
+
+
+def test_a_single_storage_file_is_a_bag(tmp_path: Path, frames: list[Message]) -> None:
+    write_bag(tmp_path / "bag", frames)
+    (file,) = (tmp_path / "bag").glob("*.mcap")
+    assert len(list(open_source(str(file)))) == 3
+
+
+def test_the_truth_moves_as_its_velocity_says(
+    street: SimulatedStreet, frames: list[Message]
+) -> None:
+    poses = [unpack(m) for m in frames if m.topic == "/ground_truth/odometry"]
+    before, now = (ros.pose_of(o.pose.pose) for o in poses[1:])
+    linear, angular = poses[2].twist.twist.linear, poses[2].twist.twist.angular
+    velocity = np.array([getattr(part, axis) for part in (linear, angular) for axis in "xyz"])
+    dt = (street.stamps_ns[2] - street.stamps_ns[1]) * 1e-9
+    np.testing.assert_allclose(before @ lie.se3_exp(velocity * dt), now, atol=1e-9)
+    assert velocity[2] > 1.0  # the car drives along the optical axis
+    assert now[0, 3] > before[0, 3]  # and along x of the world, which is upright
+
+
+def test_static_transforms_put_the_cameras_in_place(frames: list[Message]) -> None:
+    left, right = unpack(frames[0]).transforms
+    assert (left.header.frame_id, left.child_frame_id) == ("base_link", "camera_left_optical")
+    q = left.transform.rotation
+    forward = lie.quaternion_to_matrix([q.w, q.x, q.y, q.z]) @ [0.0, 0.0, 1.0]
+    np.testing.assert_allclose(forward, [1.0, 0.0, 0.0], atol=1e-12)
+    assert right.transform.translation.x == pytest.approx(0.54)
+
+
+def test_an_epoch_moves_every_stamp(street: SimulatedStreet) -> None:
+    epoch = 1_317_000_000 * 10**9
+    for plain, moved in zip(recorded(street), recorded(street, epoch_ns=epoch), strict=True):
+        assert moved.stamp_ns == plain.stamp_ns + epoch
+        if moved.topic != "/tf_static":
+            assert unpack(moved).header.stamp.sec == 1_317_000_000
+
+
+# --- writing -------------------------------------------------------------------------------------
+
+
+def test_an_interruption_leaves_nothing(tmp_path: Path, frames: list[Message]) -> None:
+    with pytest.raises(KeyboardInterrupt), new_bag(tmp_path / "bag") as bag:
+        bag.write(frames[0])
+        raise KeyboardInterrupt
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_exists_is_not_written_over(tmp_path: Path, frames: list[Message]) -> None:
+    (tmp_path / "bag").mkdir()
+    with pytest.raises(FileError, match="bag: exists already"):
+        write_bag(tmp_path / "bag", frames)
+    with pytest.raises(FileError, match="cannot be written"):
+        (tmp_path / "file").write_text("")
+        write_bag(tmp_path / "file" / "bag", frames)
+
+
+# --- images and calibration ----------------------------------------------------------------------
+
+
+def raw(pixels: np.ndarray, encoding: str, padding: int = 0, big: bool = False) -> Any:
+    height, width = pixels.shape[:2]
+    rows = pixels.reshape(height, -1)
+    rows = np.ascontiguousarray(rows.astype(rows.dtype.newbyteorder(">" if big else "<")))
+    data = np.pad(rows.view(np.uint8), ((0, 0), (0, padding)), constant_values=77)
+    return ros.make(
+        ros.IMAGE,
+        header=ros.header(0, "c"),
+        height=height,
+        width=width,
+        encoding=encoding,
+        is_bigendian=int(big),
+        step=data.shape[1],
+        data=data.reshape(-1),
+    )
+
+
+@pytest.mark.parametrize("padding", [0, 6])
+def test_encodings_give_the_same_grey(padding: int) -> None:
+    bgr = np.random.default_rng(0).integers(0, 255, (7, 5, 3), dtype=np.uint8)
+    expected = np.round(bgr @ [0.114, 0.587, 0.299])
+    for code, encoding in (
+        (None, "bgr8"),
+        (cv2.COLOR_BGR2RGB, "rgb8"),
+        (cv2.COLOR_BGR2BGRA, "bgra8"),
+        (cv2.COLOR_BGR2RGBA, "rgba8"),
+    ):
+        pixels = bgr if code is None else cv2.cvtColor(bgr, code)
+        np.testing.assert_allclose(grey(raw(pixels, encoding, padding)), expected, atol=1.0)
+    np.testing.assert_array_equal(grey(raw(bgr[..., 0], "mono8", padding)), bgr[..., 0])
+    deep = bgr[..., 0].astype(np.uint16) * 257
+    for big in (False, True):
+        np.testing.assert_array_equal(grey(raw(deep, "mono16", padding, big)), bgr[..., 0])
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"encoding": "32FC1"}, "encoding '32FC1' is not known"),
+        ({"step": 4}, "do not fit"),
+        ({"height": 8}, "do not fit"),
+        ({"width": 0, "height": 0, "step": 0}, "do not fit"),
+    ],
+)
+def test_images_that_lie_are_refused(fields: dict[str, Any], why: str) -> None:
+    message = raw(np.zeros((7, 5), np.uint8), "mono8")
+    for name, value in fields.items():
+        setattr(message, name, value)
+    with pytest.raises(HydraNetError, match=why):
+        grey(message)
+
+
+@pytest.mark.parametrize("data", [b"", b"not an image"])
+def test_garbage_is_not_an_image(data: bytes) -> None:
+    content = np.frombuffer(data, dtype=np.uint8)
+    message = ros.make(
+        ros.COMPRESSED_IMAGE, header=ros.header(0, "c"), format="jpeg", data=content
+    )
+    with pytest.raises(HydraNetError, match="are not an image"):
+        grey_compressed(message)
+
+
+def infos() -> tuple[Any, Any]:
+    left, right = (ros.camera_info(0, "c", CAMERA, SIZE, right) for right in (False, True))
+    return left, right
+
+
+def test_calibration_with_binning_and_region_of_interest() -> None:
+    left, right = infos()
+    assert stereo_camera(left, right) == CAMERA
+    for info in (left, right):
+        info.binning_x, info.binning_y, info.roi.x_offset, info.roi.y_offset = 2, 2, 11, 8
+    binned = stereo_camera(left, right)
+    assert binned.left == Camera(350.0, 355.0, 25.0, 16.25)
+    assert binned.baseline_m == pytest.approx(0.54)
+    with pytest.raises(HydraNetError, match="are the cameras swapped"):
+        stereo_camera(right, left)
+    left.k[0] = 0.0
+    with pytest.raises(HydraNetError, match="not calibrated"):
+        projection(left)
+    right.p[5] = np.nan
+    with pytest.raises(HydraNetError, match="no usable P"):
+        projection(right)
+
+
+# --- finding things ------------------------------------------------------------------------------
+
+
+def renamed(messages: list[Message], names: dict[str, str]) -> list[Message]:
+    out = []
+    for m in messages:
+        topic = m.topic
+        for old, new in names.items():
+            topic = topic.replace(old, new)
+        out.append(Message(topic, m.type, m.stamp_ns, m.data))
+    return out
+
+
+def test_topics_are_found_by_their_names(tmp_path: Path, frames: list[Message]) -> None:
+    names = {"/left": "/stereo/cam0", "/right": "/stereo/cam1"}
+    write_bag(tmp_path / "bag", renamed(frames, names))
+    assert len(list(open_source(str(tmp_path / "bag")))) == 3
+
+
+def test_rectified_and_plain_topics_are_preferred(
+    tmp_path: Path, street: SimulatedStreet, frames: list[Message]
+) -> None:
+    both = [*frames, *renamed(frames, {"image_rect": "image_raw"}), *recorded(street, True)]
+    write_bag(tmp_path / "bag", both)
+    bag = open_source(str(tmp_path / "bag"))
+    assert bag.topics.left == "/left/image_rect"  # type: ignore[attr-defined]
+
+
+def test_two_pairs_have_to_be_told_apart(tmp_path: Path, frames: list[Message]) -> None:
+    names = {"/left": "/rear/left", "/right": "/rear/right", "/ground_truth": "/rear/true"}
+    write_bag(tmp_path / "bag", [*frames, *renamed(frames, names)])
+    path = str(tmp_path / "bag")
+    with pytest.raises(FileError, match="several stereo pairs: choose"):
+        open_source(path)
+    chosen = open_source(path, left_topic="/rear/left/image_rect")
+    assert chosen.topics.right_info == "/rear/right/camera_info"  # type: ignore[attr-defined]
+    with pytest.raises(FileError, match="no images on /nowhere"):
+        open_source(path, left_topic="/nowhere")
+
+
+def bad_bag(frames: list[Message], how: str) -> list[Message]:
+    if how == "no pair":
+        return [m for m in frames if not m.topic.startswith("/right")]
+    if how == "no calibration":
+        return [m for m in frames if m.topic != "/left/camera_info"]
+    if how == "unsynchronised":
+        return changed(frames, "/right/image_rect", header=ros.header(5, "c"))[:6]
+    if how == "stamps":
+        return changed(frames, "/left/image_rect", header=ros.header(5, "c"))
+    if how == "other frame":
+        return changed(frames, "/ground_truth/odometry", child_frame_id="imu")
+    if how == "truth missing":
+        last = max(i for i, m in enumerate(frames) if m.topic == "/ground_truth/odometry")
+        return frames[:last] + frames[last + 1 :]
+    if how == "distorted":
+        raw_topics = renamed(frames, {"image_rect": "image_raw"})
+        return changed(raw_topics, "/left/camera_info", d=np.full(5, 0.1))
+    return changed(frames, "/left/camera_info", k=np.zeros(9))
+
+
+@pytest.mark.parametrize(
+    ("how", "why"),
+    [
+        ("no pair", "has no stereo pair: choose"),
+        ("no calibration", "/left/camera_info is missing"),
+        ("unsynchronised", "no header stamp in common"),
+        ("stamps", "/left/image_rect: the stamp of image 1 does not increase"),
+        ("other frame", "is the pose of 'imu'"),
+        ("truth missing", "/ground_truth/odometry has no pose at 200000000 ns"),
+        ("distorted", "/left/image_raw is distorted"),
+        ("uncalibrated", "says: not calibrated"),
+    ],
+)
+def test_bags_that_cannot_be_used_say_why(
+    tmp_path: Path, frames: list[Message], how: str, why: str
+) -> None:
+    write_bag(tmp_path / "bag", bad_bag(frames, how))
+    with pytest.raises(FileError) as caught:
+        open_source(str(tmp_path / "bag"))
+    assert why in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("storage", ["mcap", "sqlite3"])
+@pytest.mark.parametrize("share", [0.0, 0.5, 0.99999])
+def test_damaged_bags_are_one_line(
+    tmp_path: Path, frames: list[Message], storage: str, share: float
+) -> None:
+    write_bag(tmp_path / "bag", frames, storage)
+    (file,) = (p for p in (tmp_path / "bag").iterdir() if p.suffix in (".mcap", ".db3"))
+    os.truncate(file, int(share * file.stat().st_size))
+    with pytest.raises(FileError) as caught:
+        list(read_messages(tmp_path / "bag"))
+    assert "is not a whole rosbag2" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_bags_are_read_without_ros(tmp_path: Path, frames: list[Message]) -> None:
+    write_bag(tmp_path / "bag", frames)
+    assert topics(tmp_path / "bag")["/left/image_rect"] == ros.IMAGE
+    code = (
+        "import sys; from hydranet_ros.sources import open_source; "
+        f"print(len(open_source({str(tmp_path / 'bag')!r})), 'rclpy' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "3 False\n"
