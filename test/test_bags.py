@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +13,17 @@ import pytest
 
 pytest.importorskip("rosbags", reason="no rosbags here: pip install rosbags")
 
-from hydranet_ros import lie  # noqa: E402
-from hydranet_ros.bags import messages as ros  # noqa: E402
-from hydranet_ros.bags.calibration import projection, stereo_camera  # noqa: E402
-from hydranet_ros.bags.messages import Message, pack, unpack  # noqa: E402
-from hydranet_ros.bags.pixels import grey, grey_compressed  # noqa: E402
-from hydranet_ros.bags.reading import read_messages, topics  # noqa: E402
-from hydranet_ros.bags.recording import T_BASE_OPTICAL, recorded  # noqa: E402
-from hydranet_ros.bags.writing import new_bag, write_bag  # noqa: E402
-from hydranet_ros.camera import Camera, StereoCamera  # noqa: E402
-from hydranet_ros.errors import FileError, HydraNetError  # noqa: E402
-from hydranet_ros.sources import SimulatedStreet, open_source  # noqa: E402
+from hydranet_ros import lie
+from hydranet_ros.bags import messages as ros
+from hydranet_ros.bags.calibration import projection, stereo_camera
+from hydranet_ros.bags.messages import Message, pack, unpack
+from hydranet_ros.bags.pixels import grey, grey_compressed
+from hydranet_ros.bags.reading import read_messages, topics
+from hydranet_ros.bags.recording import T_BASE_OPTICAL, recorded
+from hydranet_ros.bags.writing import write_bag
+from hydranet_ros.camera import Camera, StereoCamera
+from hydranet_ros.errors import FileError, HydraNetError
+from hydranet_ros.sources import SimulatedStreet, open_source
 
 CAMERA = StereoCamera(Camera(700.0, 710.0, 61.0, 40.5), 0.54)
 SIZE = 120, 80
@@ -112,9 +113,13 @@ def test_an_epoch_moves_every_stamp(street: SimulatedStreet) -> None:
 
 
 def test_an_interruption_leaves_nothing(tmp_path: Path, frames: list[Message]) -> None:
-    with pytest.raises(KeyboardInterrupt), new_bag(tmp_path / "bag") as bag:
-        bag.write(frames[0])
+    def interrupted() -> Iterator[Message]:
+        yield frames[0]
+        assert list(tmp_path.iterdir())
         raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_bag(tmp_path / "bag", interrupted())
     assert list(tmp_path.iterdir()) == []
 
 
@@ -122,8 +127,8 @@ def test_what_exists_is_not_written_over(tmp_path: Path, frames: list[Message]) 
     (tmp_path / "bag").mkdir()
     with pytest.raises(FileError, match="bag: exists already"):
         write_bag(tmp_path / "bag", frames)
+    (tmp_path / "file").write_text("")
     with pytest.raises(FileError, match="cannot be written"):
-        (tmp_path / "file").write_text("")
         write_bag(tmp_path / "file" / "bag", frames)
 
 
