@@ -1,0 +1,98 @@
+"""`hydranet experiment NAME`: the paper's tables and figures, made again."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hydranet_ros.errors import HydraNetError
+
+if TYPE_CHECKING:
+    from hydranet_ros.experiments.outcome import Outcome
+
+EXAMPLES = """\
+examples:
+  hydranet experiment one-d --quick
+  hydranet experiment one-d --preset published --check --out out/one-d
+"""
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the experiments and their arguments."""
+    parser = commands.add_parser(
+        "experiment",
+        help="make a table or figure of the paper again",
+        description="Run one of the paper's experiments; docs/reproduction.md has the results.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    names = parser.add_subparsers(dest="experiment", required=True, metavar="NAME")
+    _one_d(names)
+    parser.set_defaults(run=run)
+
+
+def _add(
+    names: argparse._SubParsersAction[argparse.ArgumentParser], name: str, text: str
+) -> argparse.ArgumentParser:
+    """An experiment with the arguments that all of them have."""
+    parser = names.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
+    parser.add_argument("--quick", action="store_true", help="a reduced version, under a minute")
+    parser.add_argument(
+        "--check", action="store_true", help="fail where a figure is not what is expected"
+    )
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help=f"write the results there (default: out/{name})"
+    )
+    parser.add_argument("--seed", type=int, default=0, metavar="N")
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+    return parser
+
+
+def _one_d(names: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = _add(names, "one-d", "five kinds of uncertainty on a function of one variable")
+    parser.add_argument(
+        "--preset",
+        choices=("paper", "published"),
+        default="paper",
+        help="the paper's text, or what made its numbers (default: %(default)s)",
+    )
+    parser.add_argument("--repetitions", type=_positive, default=100, metavar="N")
+    parser.add_argument(
+        "--workers", type=_positive, default=2, metavar="N", help="processes (default: 2)"
+    )
+    parser.set_defaults(make=_run_one_d)
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number of at least 1")
+    return int(text)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Run, write, print, check."""
+    if find_spec("torch") is None or find_spec("safetensors") is None:
+        raise HydraNetError("experiments need torch: pip install 'hydranet_ros[learning,report]'")
+    from hydranet_ros.experiments.outcome import write_outcome
+
+    outcome: Outcome = options.make(options)
+    folder: Path = options.out or Path("out") / options.experiment
+    write_outcome(folder, options.experiment, outcome)
+    if options.json:
+        print(json.dumps(outcome.figures, indent=2))
+    else:
+        print(f"{outcome.report}\nwritten to {folder}")
+    if options.check:
+        outcome.check()
+
+
+def _run_one_d(options: argparse.Namespace) -> Outcome:
+    from hydranet_ros.experiments import one_d
+
+    settings = one_d.Settings(
+        options.preset, options.seed, options.repetitions, workers=options.workers
+    )
+    return one_d.run(settings, options.quick)

@@ -1,0 +1,271 @@
+"""Five kinds of uncertainty on a function of one variable: the paper's figures of section 3.2.
+
+    hydranet experiment one-d --preset published --check     100 repetitions, 20 min on two cores
+    hydranet experiment one-d --preset paper                 as the paper's text has it
+    hydranet experiment one-d --quick                        seconds; trained for a tenth
+
+Expected of `published`, median NLL over the repetitions: bagging 1.3 to 1.75, HydraNet 1.5 to 1.8,
+direct sigma 1.8 to 3.4, dropout 3.3 to 9.5, HydraNet without sigma_a above 6: the paper's ranking.
+All repetitions of a method train at once, as one batched computation (stacked.py).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from math import inf
+from multiprocessing import get_context
+
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from hydranet_ros.experiments import one_d_plots
+from hydranet_ros.experiments.one_d_data import PRESETS, Samples, test_set, training_set
+from hydranet_ros.experiments.one_d_methods import METHODS, Method, Predicted, predict, train
+from hydranet_ros.experiments.outcome import Expected, Outcome, Row
+
+EXPECTED: dict[tuple[str, bool], Expected] = {
+    ("published", False): {
+        "median_nll.bagging": (1.3, 1.75),
+        "median_nll.hydranet": (1.5, 1.8),
+        "median_nll.direct": (1.8, 3.4),
+        "median_nll.dropout": (3.3, 9.5),
+        "median_nll.hydranet_no_sigma": (6.0, inf),
+        "ranking_holds": (1.0, 1.0),
+    },
+}
+RANKING = ("bagging", "hydranet", "direct", "dropout", "hydranet_no_sigma")
+NOISY = ("hydranet_no_sigma", "hydranet")
+TRAINING_SAMPLES, TEST_SAMPLES = 1000, 100
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is run."""
+
+    preset: str = "paper"
+    seed: int = 0
+    repetitions: int = 100
+    epochs: int = 3000
+    target_noise: tuple[float, ...] = (0.0, 0.1, 0.5, 1.0)
+    noise_repetitions: int = 25
+    alone_epochs: int = 300
+    """Of the one repetition that is trained alone, for the comparison of times."""
+    workers: int = 2
+
+    def quick(self) -> Settings:
+        """A tenth of the training, few repetitions, one process."""
+        return replace(
+            self, repetitions=6, epochs=200, noise_repetitions=3, alone_epochs=20, workers=1
+        )
+
+
+@dataclass(frozen=True)
+class Job:
+    """A method, all of its repetitions, at once; target noise of each, if any."""
+
+    method: Method
+    settings: Settings
+    repetitions: int
+    target_noise: tuple[float, ...] = (0.0,)
+    epochs: int = 0
+
+    @property
+    def cost(self) -> int:
+        """About proportional to the time."""
+        shape = self.method.shape(self.repetitions * len(self.target_noise))
+        return shape.networks * (1 + shape.heads)
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """What the networks of a job say about the test set, and how long their training took."""
+
+    test: Samples
+    predicted: Predicted
+    seconds: float
+
+    @property
+    def nll(self) -> Tensor:
+        """(repetitions,)."""
+        return self.predicted.nll(self.test.y)
+
+    @property
+    def mse(self) -> Tensor:
+        """(repetitions,)."""
+        return self.predicted.mse(self.test.y)
+
+
+def run(settings: Settings, quick: bool = False) -> Outcome:
+    """Train everything, evaluate, compare."""
+    settings = settings.quick() if quick else settings
+    start = time.perf_counter()
+    jobs = _jobs(settings)
+    done = dict(zip(jobs, _run_all(list(jobs.values()), settings.workers), strict=True))
+    elapsed = time.perf_counter() - start
+    alone = {name: _alone(settings, METHODS[name]) for name in METHODS}
+    main = {name: done[name] for name in METHODS}
+    noisy = {name: _by_noise(settings, done[name], done[f"{name}+noise"]) for name in NOISY}
+    figures = _figures(main, noisy)
+    timing = _timing(settings, main, alone, elapsed)
+    return Outcome(
+        figures,
+        _report(main, timing),
+        {"quick": quick, **asdict(settings)} | {"target_noise": list(settings.target_noise)},
+        EXPECTED.get((settings.preset, quick), {}),
+        {"repetitions": _rows(main), "target_noise": _noise_rows(noisy)},
+        one_d_plots.plots(_training_data(settings), main, noisy),
+        timing,
+    )
+
+
+# --- training ------------------------------------------------------------------------------------
+
+
+def _jobs(settings: Settings) -> dict[str, Job]:
+    preset = PRESETS[settings.preset]
+    direct = replace(METHODS["direct"], optimiser=preset.direct_optimiser)
+    methods = METHODS | {"direct": direct}
+    jobs = {
+        name: Job(method, settings, settings.repetitions, epochs=settings.epochs)
+        for name, method in methods.items()
+    }
+    noise = tuple(level for level in settings.target_noise if level > 0.0)
+    for name in NOISY:  # the level 0 is the main job's
+        count = settings.noise_repetitions
+        jobs[f"{name}+noise"] = Job(methods[name], settings, count, noise, settings.epochs)
+    return jobs
+
+
+def _run_all(jobs: list[Job], workers: int) -> list[Trained]:
+    """Run jobs in processes of one thread each, the longest first; results in the jobs' order."""
+    if workers == 1:
+        return [train_job(job, True) for job in jobs]
+    # spawn: a forked child may inherit locks of threads that it does not have
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        order = sorted(range(len(jobs)), key=lambda i: -jobs[i].cost)
+        futures = {pool.submit(train_job, jobs[i], False): i for i in order}
+        found: dict[int, Trained] = {}
+        with tqdm(total=sum(job.cost for job in jobs), desc="one-d", disable=None) as bar:
+            for future in as_completed(futures):
+                found[futures[future]] = future.result()
+                bar.update(jobs[futures[future]].cost)
+    return [found[i] for i in range(len(jobs))]
+
+
+def train_job(job: Job, show: bool) -> Trained:
+    """Train and test; in a process of its own, or here with a bar."""
+    torch.set_num_threads(1)  # the matrices are small: a second thread mostly waits
+    rng = torch.Generator().manual_seed(job.settings.seed)
+    preset, levels = PRESETS[job.settings.preset], len(job.target_noise)
+    data = training_set(preset, job.repetitions, TRAINING_SAMPLES, rng)
+    test = test_set(preset, job.repetitions, TEST_SAMPLES, rng)
+    data, test = _repeated(data, levels), _repeated(test, levels)
+    data = _with_target_noise(data, job, rng)
+    start = time.perf_counter()
+    stack = train(job.method, data, job.epochs, rng, partial(_bar, job.method.name, show))
+    seconds = time.perf_counter() - start
+    return Trained(test, predict(job.method, stack, test.x), seconds)
+
+
+def _repeated(samples: Samples, times: int) -> Samples:
+    return Samples(
+        samples.x.repeat(times, 1), samples.y.repeat(times, *[1] * (samples.y.ndim - 1))
+    )
+
+
+def _with_target_noise(data: Samples, job: Job, rng: torch.Generator) -> Samples:
+    """Give every head targets of its own, with noise of the level of its repetition."""
+    sigma = torch.tensor(job.target_noise).repeat_interleave(job.repetitions)
+    if not sigma.any():
+        return data
+    heads = job.method.heads - job.method.likelihood
+    noise = torch.randn(len(data.y), heads, data.y.shape[-1], generator=rng)
+    return Samples(data.x, data.y[:, None] + sigma[:, None, None] * noise)
+
+
+def _bar(what: str, show: bool, epochs: range) -> Iterator[int]:
+    yield from tqdm(epochs, desc=what, unit="epoch", disable=None if show else True, leave=False)
+
+
+def _alone(settings: Settings, method: Method) -> float:
+    """Seconds that one repetition takes when it is trained by itself, from a part of it."""
+    job = Job(method, settings, 1, epochs=settings.alone_epochs)
+    return train_job(job, False).seconds * settings.epochs / settings.alone_epochs
+
+
+def _by_noise(settings: Settings, clean: Trained, noisy: Trained) -> dict[float, Tensor]:
+    """NLL of the repetitions at each level of target noise."""
+    count = settings.noise_repetitions
+    parts = iter(torch.split(noisy.nll, count))
+    return {level: next(parts) if level else clean.nll[:count] for level in settings.target_noise}
+
+
+def _training_data(settings: Settings) -> Samples:
+    rng = torch.Generator().manual_seed(settings.seed)
+    return training_set(PRESETS[settings.preset], settings.repetitions, TRAINING_SAMPLES, rng)
+
+
+# --- results -------------------------------------------------------------------------------------
+
+
+def _figures(main: dict[str, Trained], noisy: dict[str, dict[float, Tensor]]) -> dict[str, float]:
+    figures = {}
+    for name, trained in main.items():
+        for label, share in (("q25", 0.25), ("median", 0.5), ("q75", 0.75)):
+            figures[f"{label}_nll.{name}"] = float(trained.nll.quantile(share))
+        figures[f"median_mse.{name}"] = float(trained.mse.median())
+    for name, levels in noisy.items():
+        for level, nll in levels.items():
+            figures[f"median_nll.{name}.target_noise_{level:g}"] = float(nll.median())
+    medians = [figures[f"median_nll.{name}"] for name in RANKING]
+    figures["ranking_holds"] = float(medians == sorted(medians))
+    return figures
+
+
+def _timing(
+    settings: Settings, main: dict[str, Trained], alone: dict[str, float], elapsed: float
+) -> dict[str, float]:
+    timing = {f"seconds.{name}": trained.seconds for name, trained in main.items()}
+    timing |= {f"alone_seconds.{name}": seconds for name, seconds in alone.items()}
+    together = sum(trained.seconds for trained in main.values())
+    timing["total_seconds"] = elapsed
+    timing["ratio"] = settings.repetitions * sum(alone.values()) / together
+    return timing
+
+
+def _report(main: dict[str, Trained], timing: dict[str, float]) -> str:
+    lines = [f"{'':<22}{'NLL median [quartiles]':>26}{'MSE median':>12}{'s':>8}{'s alone':>9}"]
+    for name, trained in main.items():
+        low, middle, high = (float(trained.nll.quantile(q)) for q in (0.25, 0.5, 0.75))
+        nll = f"{middle:.2f} [{low:.2f}, {high:.2f}]"
+        mse, alone = float(trained.mse.median()), timing[f"alone_seconds.{name}"]
+        title = METHODS[name].title
+        lines.append(f"{title:<22}{nll:>26}{mse:>12.1f}{trained.seconds:>8.0f}{alone:>9.1f}")
+    count = len(main["hydranet"].nll)
+    lines.append(
+        f"{timing['total_seconds']:.0f} s in all; {count} repetitions one after the other would "
+        f"take {timing['ratio']:.1f} times the time of training them together"
+    )
+    return "\n".join(lines)
+
+
+def _rows(main: dict[str, Trained]) -> list[Row]:
+    return [
+        {"method": name, "repetition": i, "nll": float(nll), "mse": float(mse)}
+        for name, trained in main.items()
+        for i, (nll, mse) in enumerate(zip(trained.nll, trained.mse, strict=True))
+    ]
+
+
+def _noise_rows(noisy: dict[str, dict[float, Tensor]]) -> list[Row]:
+    return [
+        {"method": name, "target_noise": level, "repetition": i, "nll": float(value)}
+        for name, levels in noisy.items()
+        for level, nll in levels.items()
+        for i, value in enumerate(nll)
+    ]

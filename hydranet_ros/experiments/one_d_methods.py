@@ -1,0 +1,172 @@
+"""Five ways to get an uncertainty out of a network: how each is trained, and what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from math import log, pi
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from hydranet_ros.experiments.one_d_data import Samples
+from hydranet_ros.experiments.stacked import Shape, Stack
+
+VARIANCE_FLOOR = 1e-6  # added to the softplus of a variance output
+PASSES = 50  # through a network with dropout, at test time
+MEMBERS = 10  # of a bag, and heads of a HydraNet
+BATCH = 50
+
+
+@dataclass(frozen=True)
+class Method:
+    """The paper's table of hyper-parameters, one row."""
+
+    name: str
+    title: str
+    learning_rate: float
+    momentum: float
+    members: int = 1
+    heads: int = 1
+    outputs: int = 1
+    dropout: float = 0.0
+    likelihood: bool = False
+    """Trained on the negative log likelihood instead of the squared error."""
+    optimiser: str = "sgd"
+
+    def shape(self, repetitions: int) -> Shape:
+        """The networks of all repetitions."""
+        return Shape(repetitions * self.members, self.heads, self.outputs)
+
+
+METHODS = {
+    method.name: method
+    for method in (
+        Method("dropout", "Dropout", 0.05, 0.5, dropout=0.03),
+        Method("direct", "Direct sigma", 1e-4, 0.0, outputs=2, likelihood=True),
+        Method("bagging", "Bagging", 0.01, 0.9, members=MEMBERS),
+        Method("hydranet_no_sigma", "HydraNet, no sigma_a", 0.01, 0.9, heads=MEMBERS),
+        Method("hydranet", "HydraNet", 0.01, 0.1, heads=MEMBERS + 1, likelihood=True),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """Mean and variance at each test input, (R, samples); epistemic and aleatoric add up."""
+
+    mean: Tensor
+    epistemic: Tensor
+    aleatoric: Tensor
+
+    @property
+    def variance(self) -> Tensor:
+        """sigma^2 = sigma_e^2 + sigma_a^2."""
+        return self.epistemic + self.aleatoric
+
+    def nll(self, y: Tensor) -> Tensor:
+        """Mean negative log likelihood of each repetition, with the 2 pi term."""
+        square = (self.mean - y) ** 2 / self.variance
+        return 0.5 * (square + self.variance.log() + log(2.0 * pi)).mean(dim=1)
+
+    def mse(self, y: Tensor) -> Tensor:
+        """Mean squared error of each repetition."""
+        return ((self.mean - y) ** 2).mean(dim=1)
+
+
+def train(
+    method: Method,
+    data: Samples,
+    epochs: int,
+    rng: torch.Generator,
+    progress: Callable[[range], Iterator[int]] = iter,
+) -> Stack:
+    """Train all repetitions of a method at once; `progress` wraps the loop over epochs.
+
+    Targets are (R, samples), or (R, heads, samples) where each head has its own.
+    """
+    data = _resampled(data, method.members, rng)
+    if data.y.ndim == 2:
+        data = Samples(data.x, data.y[:, None])
+    stack = Stack(method.shape(len(data.x) // method.members), rng, method.dropout)
+    step = _adam(stack, method) if method.optimiser == "adam" else _sgd(stack, method)
+    gradient = likelihood_gradient if method.likelihood else square_gradient
+    for _ in progress(range(epochs)):
+        # One order for all: each network has samples of its own, or is meant to see the same.
+        order = torch.randperm(data.x.shape[1], generator=rng)
+        x, y = data.x[:, order], data.y[..., order]
+        for start in range(0, len(order), BATCH):
+            output = stack.forward(x[:, start : start + BATCH])
+            stack.backward(gradient(output, y[..., start : start + BATCH]))
+            step()
+    return stack
+
+
+def _resampled(data: Samples, members: int, rng: torch.Generator) -> Samples:
+    """Every member's own bootstrap sample; a single member keeps the data."""
+    if members == 1:
+        return data
+    count = data.x.shape[1]
+    index = torch.randint(count, (len(data.x) * members, count), generator=rng)
+    x, y = (each.repeat_interleave(members, dim=0) for each in (data.x, data.y))
+    return Samples(x.gather(1, index), y.gather(1, index))
+
+
+def square_gradient(output: Tensor, y: Tensor) -> Tensor:
+    """d/d output of mean (output - y)^2 over samples, summed over heads; y (R, 1 or H, n)."""
+    return (output - y[:, :, None]).mul_(2.0 / y.shape[-1])
+
+
+def likelihood_gradient(output: Tensor, y: Tensor) -> Tensor:
+    """d/d output of the mean over samples and heads of (mu - y)^2 / 2 v + log(v) / 2."""
+    mean, raw = split(output)
+    variance = functional.softplus(raw) + VARIANCE_FLOOR
+    error = mean - y
+    share = 1.0 / (error.shape[1] * error.shape[2])
+    d_mean = error / variance * share
+    d_variance = 0.5 * (1.0 - (error * error).mean(dim=1, keepdim=True) / variance) / variance
+    d_raw = d_variance * torch.sigmoid(raw) / y.shape[-1]
+    return torch.cat([d_mean, d_raw], dim=1).reshape(output.shape)
+
+
+def split(output: Tensor) -> tuple[Tensor, Tensor]:
+    """(R, heads, outputs, samples) -> means (R, n, samples), raw variance (R, 1, samples)."""
+    rows = output.flatten(1, 2)
+    return rows[:, :-1], rows[:, -1:]
+
+
+def _sgd(stack: Stack, method: Method) -> Callable[[], object]:
+    velocity = torch.zeros_like(stack.parameters)
+
+    def step() -> None:
+        velocity.mul_(method.momentum).add_(stack.gradient)
+        stack.parameters.add_(velocity, alpha=-method.learning_rate)
+
+    return step
+
+
+def _adam(stack: Stack, method: Method) -> Callable[[], object]:
+    stack.parameters.grad = stack.gradient
+    optimiser = torch.optim.Adam([stack.parameters], lr=method.learning_rate)
+
+    def step() -> None:
+        optimiser.step()
+
+    return step
+
+
+def predict(method: Method, stack: Stack, x: Tensor) -> Predicted:
+    """What the networks of each repetition say at x (R, samples)."""
+    repetitions = len(x)
+    inputs = x.repeat_interleave(method.members, dim=0)
+    passes = PASSES if method.dropout > 0.0 else 1
+    outputs = torch.stack([stack.forward(inputs).clone() for _ in range(passes)], dim=1)
+    if method.likelihood:
+        means, raw = split(outputs[:, 0])
+        aleatoric = functional.softplus(raw[:, 0]) + VARIANCE_FLOOR
+    else:
+        means = outputs.reshape(repetitions, -1, x.shape[1])
+        aleatoric = torch.zeros_like(x)
+    epistemic = means.var(dim=1) if means.shape[1] > 1 else torch.zeros_like(x)
+    return Predicted(means.mean(dim=1), epistemic, aleatoric)
