@@ -31,6 +31,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     names = parser.add_subparsers(dest="experiment", required=True, metavar="NAME")
     _one_d(names)
+    averaging = _add(names, "rotation-averaging", "three metrics on rotations and their means")
+    averaging.set_defaults(make=_run_rotation_averaging)
     parser.set_defaults(run=run)
 
 
@@ -96,3 +98,10 @@ def _run_one_d(options: argparse.Namespace) -> Outcome:
         options.preset, options.seed, options.repetitions, workers=options.workers
     )
     return one_d.run(settings, options.quick)
+
+
+def _run_rotation_averaging(options: argparse.Namespace) -> Outcome:
+    from hydranet_ros.experiments import rotation_averaging
+
+    settings = rotation_averaging.Settings(seed=options.seed)
+    return rotation_averaging.run(settings, options.quick)
