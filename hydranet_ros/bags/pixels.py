@@ -52,7 +52,8 @@ def grey(message: Any) -> Image:
 def grey_compressed(message: Any) -> Image:
     """(h, w) grey pixels of a sensor_msgs/CompressedImage (JPEG, PNG)."""
     data = np.frombuffer(message.data, dtype=np.uint8)
-    image = cv2.imdecode(data, cv2.IMREAD_GRAYSCALE) if len(data) else None
+    flags = cv2.IMREAD_GRAYSCALE | cv2.IMREAD_IGNORE_ORIENTATION
+    image = cv2.imdecode(data, flags) if len(data) else None
     if image is None:
         raise HydraNetError(f"{len(data)} bytes of '{message.format}' are not an image")
     return np.asarray(image, dtype=np.uint8)

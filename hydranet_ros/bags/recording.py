@@ -45,6 +45,18 @@ def recorded(source: Source, compressed: bool = False, epoch_ns: int = 0) -> Ite
         yield from _images(frame, stamp, compressed)
 
 
+def topic_types(source: Source, compressed: bool = False) -> dict[str, str]:
+    """The topics that `recorded` gives, with their types."""
+    image, suffix = (ros.COMPRESSED_IMAGE, "/compressed") if compressed else (ros.IMAGE, "")
+    types = {STATIC_TRANSFORMS: ros.TRANSFORMS}
+    if source.T_w_c is not None:
+        types[GROUND_TRUTH] = ros.ODOMETRY
+    for side, _ in SIDES:
+        types[f"/{side}/camera_info"] = ros.CAMERA_INFO
+        types[f"/{side}/image_rect{suffix}"] = image
+    return types
+
+
 def message_count(source: Source) -> int:
     """How many messages `recorded` gives."""
     return 1 + len(source) * (4 if source.T_w_c is None else 5)

@@ -1,0 +1,172 @@
+"""player_node: plays a rosbag2, a KITTI folder or the simulated street, with /clock.
+
+    python -m hydranet_ros.ros.player_node --ros-args -p source:=BAG -p rate:=1.0
+
+For replays where rosbag2 is not installed; a bag's messages are published as they are.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from threading import Event, Thread
+
+import rclpy
+from rclpy.executors import SingleThreadedExecutor
+from rclpy.node import Node
+from rclpy.signals import SignalHandlerOptions
+
+from hydranet_ros.bags.messages import TRANSFORMS, Message
+from hydranet_ros.bags.playlist import open_playlist, read_ahead
+from hydranet_ros.errors import HydraNetError
+from hydranet_ros.ros.parameters import Parameters
+from hydranet_ros.ros.playing import Outlet, Pace, play
+from hydranet_ros.settings import about, check
+
+# After the last listener was found, the others' own discovery may still be under way.
+SETTLE_S = 0.5
+
+
+@dataclass(frozen=True)
+class PlayerConfig:
+    """What is played, and how."""
+
+    source: str = field(
+        default="street",
+        metadata=about("a rosbag2, a KITTI folder, or 'street'", read_only=True),
+    )
+    rate: float = field(
+        default=1.0,
+        metadata=about("times the recorded speed", 1e-3, 1e3, read_only=True),
+    )
+    start: float = field(
+        default=0.0, metadata=about("begin so many seconds in", 0.0, read_only=True)
+    )
+    loop: bool = field(
+        default=False, metadata=about("begin again at the end", None, read_only=True)
+    )
+    subscribers: int = field(
+        default=0,
+        metadata=about("wait until so many listen to the images", 0, 1000, read_only=True),
+    )
+    timeout: float = field(
+        default=30.0,
+        metadata=about("give up waiting for them after so many seconds", 0.0, read_only=True),
+    )
+    clock_hz: float = field(
+        default=100.0, metadata=about("how often /clock is told", 1.0, 1e4, read_only=True)
+    )
+
+    def __post_init__(self) -> None:
+        check(self)
+
+
+class PlayerNode(Node):
+    """Publishes what is recorded."""
+
+    def __init__(self, stop: Event) -> None:
+        super().__init__("player_node")
+        self.config = Parameters(self, PlayerConfig).config
+        self._stop = stop
+        self.playlist = open_playlist(self.config.source)
+        self.outlet = Outlet(self, self.playlist)
+
+    def run(self) -> None:
+        """Play once, or in a loop, until it is stopped; then wait until all has arrived."""
+        config, log = self.config, self.get_logger()
+        kept = self._rendered() if self.playlist.slow else None
+        self._wait_for_subscribers()
+        while not self._stop.is_set():
+            pace = Pace(self.outlet, config.rate, config.clock_hz, self._stop)
+            messages = read_ahead(self.playlist.messages()) if kept is None else iter(kept)
+            chosen = from_second(messages, config.start)
+            tally = play(chosen, self.playlist.frame_topic, self.outlet, pace, self._stop)
+            log.info(tally.summary(config.rate))
+            if tally.frames == 0 and self.playlist.frame_topic and not self._stop.is_set():
+                raise HydraNetError(f"{config.source}: has nothing after start {config.start} s")
+            if not config.loop:
+                break
+        self._finish()
+
+    def _rendered(self) -> list[Message]:
+        """Everything at once, before the first is played: it is slower to make than to play."""
+        self.get_logger().info(f"rendering {self.playlist.name}")
+        messages = []
+        for message in self.playlist.messages():
+            messages.append(message)
+            if self._stop.is_set():
+                break
+        return messages
+
+    def _wait_for_subscribers(self) -> None:
+        topic, wanted = self.playlist.frame_topic, self.config.subscribers
+        if topic is None or wanted == 0:
+            return
+        until = time.monotonic() + self.config.timeout
+        while not self._stop.is_set() and self.outlet.listeners(topic) < wanted:
+            if time.monotonic() > until:
+                raise HydraNetError(
+                    f"{topic}: {self.outlet.listeners(topic)} of {wanted} subscribers after "
+                    f"{self.config.timeout:g} s: are the nodes running, in this ROS_DOMAIN_ID?"
+                )
+            self._stop.wait(0.02)
+        self._stop.wait(SETTLE_S)
+
+    def _finish(self) -> None:
+        if not self._stop.is_set() and (unheard := self.outlet.unheard()):
+            self.get_logger().warning(f"not all has arrived of {', '.join(unheard)}")
+
+
+def from_second(messages: Iterable[Message], start_s: float) -> Iterator[Message]:
+    """Leave out what comes before, except for transforms that hold all the time."""
+    iterator = iter(messages)
+    first = next(iterator, None)
+    if first is None:
+        return
+    begin = first.stamp_ns + round(start_s * 1e9)
+    for message in chain([first], iterator):
+        if message.stamp_ns >= begin:
+            yield message
+        elif message.type == TRANSFORMS:
+            yield replace(message, stamp_ns=begin)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Play; bad input is one line and exit code 2, a signal ends it with 0."""
+    stop = Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    rclpy.init(args=arguments, signal_handler_options=SignalHandlerOptions.NO)
+    try:
+        with answering(PlayerNode(stop)) as node:
+            node.run()
+    except HydraNetError as error:
+        print(f"player_node: {error}", file=sys.stderr)
+        return 2
+    finally:
+        rclpy.try_shutdown()
+    return 0
+
+
+@contextmanager
+def answering(node: PlayerNode) -> Iterator[PlayerNode]:
+    """Answer to `ros2 param` and the like from a thread, while the main one plays."""
+    executor = SingleThreadedExecutor()
+    executor.add_node(node)
+    thread = Thread(target=executor.spin, name="answer")
+    thread.start()
+    try:
+        yield node
+    finally:
+        executor.shutdown()
+        thread.join()
+        node.destroy_node()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
