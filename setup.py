@@ -7,6 +7,7 @@ from pathlib import Path
 from setuptools import Distribution, find_packages, setup
 
 NAME = "hydranet_ros"
+NODES = ["hydranet_node", "stereo_vo_node", "fusion_node"]
 MESSAGES = ["sensor", "geometry", "nav", "std", "visualization", "diagnostic"]
 
 
@@ -68,7 +69,12 @@ setup(
         "test": ["pytest<9", "hypothesis", "transforms3d"],
         "lint": ["ruff", "mypy", "types-PyYAML", "types-tqdm"],
     },
-    entry_points={"console_scripts": [f"hydranet = {NAME}.cli:main"]},
+    entry_points={
+        "console_scripts": [
+            f"hydranet = {NAME}.cli:main",
+            *(f"{node} = {NAME}.ros.{node}:main" for node in NODES),
+        ]
+    },
     distclass=DistributionWithData,
     zip_safe=False,
 )

@@ -69,7 +69,8 @@ class Predictor:
 
     `half` computes convolutions and products in float16, which pays on CUDA and hardly ever on
     the CPU; angles stay in float32. `compile` takes tens of seconds at the first batch of each
-    size, and needs a C++ compiler on the CPU. Given a model, its copy is used.
+    size, and needs a C++ compiler on the CPU. `threads` are those of torch on the CPU, for the
+    whole process. Given a model, its copy is used.
     """
 
     def __init__(
@@ -78,7 +79,10 @@ class Predictor:
         device: str = "auto",
         half: bool = False,
         compile: bool = False,
+        threads: int | None = None,
     ) -> None:
+        if threads is not None:
+            torch.set_num_threads(threads)
         self.device, self.half = choose_device(device), half
         if isinstance(weights, HydraNet):
             weights = Weights(weights)

@@ -4,7 +4,23 @@ from __future__ import annotations
 
 import os
 import tempfile
+from pathlib import Path
+
+import pytest
 
 os.environ["ROS_DOMAIN_ID"] = str(1 + os.getpid() % 100)
 os.environ["ROS_AUTOMATIC_DISCOVERY_RANGE"] = "LOCALHOST"
 os.environ.setdefault("ROS_LOG_DIR", tempfile.mkdtemp(prefix="hydranet_ros_log_"))
+
+
+@pytest.fixture(scope="session")
+def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A network that was never trained: any will do to compare nodes with the core."""
+    torch = pytest.importorskip("torch", reason="rotations from images need torch")
+    from hydranet_ros.network import HydraNet, Provenance, Weights, preset, save_weights
+
+    torch.manual_seed(1)
+    path = tmp_path_factory.mktemp("weights") / "untrained.safetensors"
+    model = HydraNet(preset("default")).eval()
+    save_weights(path, Weights(model, provenance=Provenance(flow_method="dis")))
+    return path

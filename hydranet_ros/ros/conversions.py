@@ -1,0 +1,169 @@
+"""Estimates to messages and back.
+
+Ours is the left perturbation of T_2_1 (or T_c_w); a message holds T_1_2 (or T_w_c). Perturbing
+T_2_1 on the left by xi is perturbing T_1_2 on the right, in its child frame, by -xi:
+
+    T_w_c = T_w_c_mean Exp(-xi)    position p - R rho, rotation Exp(-R phi) R, to first order
+
+A ROS pose covariance is of the position and of rotations about the fixed axes of the header's
+frame, so it is A Sigma A^T with A = diag(R_w_c, R_w_c). A twist covariance is in the child frame,
+so it is Sigma / dt^2 as it stands.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from builtin_interfaces.msg import Time
+from geometry_msgs.msg import Pose, PoseWithCovarianceStamped
+from nav_msgs.msg import Odometry
+from sensor_msgs.msg import Imu, TimeReference
+from std_msgs.msg import Header
+
+from hydranet_ros import lie
+from hydranet_ros.estimates import RelativeRotation
+from hydranet_ros.lie import Array
+from hydranet_ros.ros.faults import BadInput
+
+# Of a position that was not measured. Finite, for filters that invert it.
+UNKNOWN_VARIANCE = 1e6
+# A motion that was not measured, as other people's odometry says it.
+LOST_VARIANCE = 9999.0
+
+
+def stamp_ns(stamp: Time) -> int:
+    """Nanoseconds of a message's stamp."""
+    return stamp.sec * 1_000_000_000 + stamp.nanosec
+
+
+def time_message(nanoseconds: int) -> Time:
+    """A message's stamp of nanoseconds."""
+    sec, nanosec = divmod(nanoseconds, 1_000_000_000)
+    return Time(sec=sec, nanosec=nanosec)
+
+
+def header(nanoseconds: int, frame: str) -> Header:
+    """A header."""
+    return Header(stamp=time_message(nanoseconds), frame_id=frame)
+
+
+# --- poses ---------------------------------------------------------------------------------------
+
+
+def pose_message(T: Array) -> Pose:
+    """T_a_b as the pose of b in a."""
+    pose = Pose()
+    p = pose.position
+    p.x, p.y, p.z = (float(v) for v in T[:3, 3])
+    q = pose.orientation
+    q.w, q.x, q.y, q.z = (float(v) for v in lie.quaternion_from_matrix(T[:3, :3]))
+    return pose
+
+
+def pose_matrix(pose: Pose) -> Array:
+    """The pose of b in a as T_a_b; a BadInput where it is none."""
+    p, q = pose.position, pose.orientation
+    position, quaternion = np.array([p.x, p.y, p.z]), np.array([q.w, q.x, q.y, q.z])
+    if not np.isfinite(position).all() or not np.isfinite(quaternion).all():
+        raise BadInput("lost", "pose is not finite: its source is lost")
+    norm = float(np.linalg.norm(quaternion))
+    if abs(norm - 1.0) > 1e-2:
+        raise BadInput("lost", f"pose has a quaternion of length {norm:.3g}: its source is lost")
+    return lie.se3_from(lie.quaternion_to_matrix(quaternion / norm), position)
+
+
+def fixed_axes(R_w_c: Array, Sigma_c_w: Array) -> Array:
+    """The ROS covariance of a pose from the left perturbation of its inverse."""
+    A = np.kron(np.eye(2), R_w_c)
+    return A @ Sigma_c_w @ A.T
+
+
+def left_of_inverse(R_w_c: Array, covariance: Array) -> Array:
+    """Sigma_c_w from the ROS covariance of T_w_c."""
+    A = np.kron(np.eye(2), R_w_c)
+    return A.T @ covariance @ A
+
+
+def change_frame(T_b_c: Array, T_2_1: Array, Sigma_2_1: Array) -> tuple[Array, Array]:
+    """The motion of b from that of c, rigidly mounted: T_b_c T_2_1 T_c_b, Ad Sigma Ad^T."""
+    adjoint = lie.se3_adjoint(T_b_c)
+    return T_b_c @ T_2_1 @ lie.se3_inverse(T_b_c), adjoint @ Sigma_2_1 @ adjoint.T
+
+
+# --- rotations -----------------------------------------------------------------------------------
+
+
+def rotation_message(
+    rotation: RelativeRotation, frame: str, covariance: Array | None = None
+) -> PoseWithCovarianceStamped:
+    """The orientation R_1_2 of camera 2 in camera 1; its position is not known.
+
+    `covariance` is Sigma_2_1 unless another part of it is given.
+    """
+    R_1_2 = rotation.C_2_1.T
+    Sigma = rotation.Sigma_2_1 if covariance is None else covariance
+    message = PoseWithCovarianceStamped(header=header(rotation.stamp_2_ns, frame))
+    message.pose.pose = pose_message(lie.se3_from(R_1_2, np.zeros(3)))
+    full = np.eye(6) * UNKNOWN_VARIANCE
+    full[3:, 3:] = R_1_2 @ Sigma @ R_1_2.T
+    message.pose.covariance = full.ravel()
+    return message
+
+
+def interval_message(rotation: RelativeRotation, frame: str) -> TimeReference:
+    """The two stamps that a rotation spans: header.stamp is the later one."""
+    return TimeReference(
+        header=header(rotation.stamp_2_ns, frame),
+        time_ref=time_message(rotation.stamp_1_ns),
+        source="stamp of the earlier image",
+    )
+
+
+def rotation_from(message: PoseWithCovarianceStamped, interval: TimeReference) -> RelativeRotation:
+    """The estimate again; a BadInput where it is none."""
+    R_1_2 = pose_matrix(message.pose.pose)[:3, :3]
+    full = np.array(message.pose.covariance, dtype=np.float64).reshape(6, 6)
+    start, end = stamp_ns(interval.time_ref), stamp_ns(message.header.stamp)
+    try:
+        return RelativeRotation(R_1_2.T, R_1_2.T @ full[3:, 3:] @ R_1_2, start, end)
+    except ValueError as error:
+        raise BadInput("rotation", f"rotation cannot be used: {error}") from None
+
+
+def imu_message(rotation: RelativeRotation, frame: str) -> Imu:
+    """The mean rate over the interval, Log(R_1_2) / dt, with covariance Sigma / dt^2."""
+    dt = (rotation.stamp_2_ns - rotation.stamp_1_ns) * 1e-9
+    message = Imu(header=header(rotation.stamp_2_ns, frame))
+    rate = message.angular_velocity
+    rate.x, rate.y, rate.z = (float(v) for v in -lie.so3_log(rotation.C_2_1) / dt)
+    message.angular_velocity_covariance = (rotation.Sigma_2_1 / dt**2).ravel()
+    # REP 145: -1 says that there is no such measurement.
+    message.orientation_covariance[0] = -1.0
+    message.linear_acceleration_covariance[0] = -1.0
+    return message
+
+
+# --- odometry ------------------------------------------------------------------------------------
+
+
+def odometry_message(
+    nanoseconds: int,
+    frames: tuple[str, str],
+    T_w_b: Array,
+    Sigma_b_w: Array,
+    velocity: Array,
+    Sigma_velocity: Array,
+) -> Odometry:
+    """Pose of `frames[1]` in `frames[0]`; velocity (m/s, rad/s) in the child frame."""
+    message = Odometry(header=header(nanoseconds, frames[0]), child_frame_id=frames[1])
+    message.pose.pose = pose_message(T_w_b)
+    message.pose.covariance = fixed_axes(T_w_b[:3, :3], Sigma_b_w).ravel()
+    linear, angular = message.twist.twist.linear, message.twist.twist.angular
+    linear.x, linear.y, linear.z = (float(v) for v in velocity[:3])
+    angular.x, angular.y, angular.z = (float(v) for v in velocity[3:])
+    message.twist.covariance = np.ascontiguousarray(Sigma_velocity).ravel()
+    return message
+
+
+def covariance_matrix(values: Array) -> Array:
+    """The 6 x 6 matrix of a message's 36 numbers."""
+    return np.array(values, dtype=np.float64).reshape(6, 6)

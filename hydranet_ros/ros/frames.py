@@ -1,0 +1,114 @@
+"""Where the camera sits on the robot: by parameter, or from TF.
+
+Outputs are REP 103: `odom_frame` is where `base_frame` was at the start, x forward, z up. What is
+not known is an error, never the identity.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from geometry_msgs.msg import Pose
+from rclpy.node import Node
+from rclpy.time import Time
+
+from hydranet_ros import lie
+from hydranet_ros.errors import HydraNetError
+from hydranet_ros.lie import Array
+from hydranet_ros.ros.conversions import pose_matrix
+from hydranet_ros.ros.faults import BadInput
+from hydranet_ros.settings import about, check
+
+try:
+    import tf2_ros
+except ImportError:  # not with the wheels
+    tf2_ros = None
+
+# An optical frame (z forward, y down) in a base frame (x forward, z up), at its origin.
+LOOKING_FORWARD = (0.0, 0.0, 0.0, -0.5, 0.5, -0.5, 0.5)
+
+
+@dataclass(frozen=True)
+class FramesConfig:
+    """Names of frames, and how the camera is mounted."""
+
+    odom_frame: str = field(
+        default="odom", metadata=about("frame of the odometry", read_only=True)
+    )
+    base_frame: str = field(
+        default="base_link", metadata=about("frame that moves in it", read_only=True)
+    )
+    extrinsics: str = field(
+        default="parameter",
+        metadata=about(
+            "where base_from_camera is from; tf needs tf2_ros",
+            choices=("parameter", "tf"),
+            read_only=True,
+        ),
+    )
+    base_from_camera: tuple[float, ...] = field(
+        default=LOOKING_FORWARD,
+        metadata=about(
+            "pose of the camera's optical frame in base_frame, x y z qx qy qz qw", read_only=True
+        ),
+    )
+
+    def __post_init__(self) -> None:
+        check(self)
+        numbers = np.array(self.base_from_camera, dtype=np.float64)
+        if numbers.shape != (7,) or not np.isfinite(numbers).all():
+            raise ValueError("base_from_camera must be seven numbers, x y z qx qy qz qw")
+        if abs(float(np.linalg.norm(numbers[3:])) - 1.0) > 1e-3:
+            raise ValueError("base_from_camera must end in a quaternion qx qy qz qw of length 1")
+
+    @property
+    def T_b_c(self) -> Array:
+        """As the parameter says."""
+        x, y, z, w = self.base_from_camera[3:]
+        return lie.se3_from(lie.quaternion_to_matrix([w, x, y, z]), self.base_from_camera[:3])
+
+
+class Frames:
+    """T_b_c of any frame b that the camera is fixed to."""
+
+    def __init__(self, node: Node, config: FramesConfig) -> None:
+        self._config = config
+        self._known: dict[tuple[str, str], Array] = {}
+        self._buffer: Any = None
+        if config.extrinsics == "tf":
+            if tf2_ros is None:
+                raise HydraNetError(
+                    "parameter frames.extrinsics is 'tf' and tf2_ros is not installed: install "
+                    "it, or use 'parameter' with frames.base_from_camera"
+                )
+            self._buffer = tf2_ros.Buffer()
+            self._listener = tf2_ros.TransformListener(self._buffer, node)
+
+    def camera_in(self, base: str, camera: str) -> Array:
+        """T_b_c; a BadInput where it is not known."""
+        if base == camera:
+            return np.eye(4)
+        if self._buffer is not None:
+            return self._looked_up(base, camera)
+        if base != self._config.base_frame:
+            raise BadInput(
+                "frames",
+                f"frame {base!r} is not frames.base_frame {self._config.base_frame!r} nor the "
+                f"camera's {camera!r}: name it in frames.base_frame, or use frames.extrinsics tf",
+            )
+        return self._config.T_b_c
+
+    def _looked_up(self, base: str, camera: str) -> Array:
+        """Once found it is kept: the mounting is rigid."""
+        if (base, camera) not in self._known:
+            try:
+                found = self._buffer.lookup_transform(base, camera, Time()).transform
+            except tf2_ros.TransformException as error:
+                raise BadInput("tf", f"TF does not know {camera} in {base}: {error}") from None
+            pose = Pose(orientation=found.rotation)
+            p, t = pose.position, found.translation
+            p.x, p.y, p.z = t.x, t.y, t.z
+            self._known[base, camera] = pose_matrix(pose)
+        return self._known[base, camera]

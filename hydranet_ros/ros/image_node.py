@@ -1,0 +1,205 @@
+"""A node that works on images, in a thread of its own: topics are heard while it computes."""
+
+from __future__ import annotations
+
+import threading
+import traceback
+from abc import abstractmethod
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+import cv2
+import numpy as np
+from sensor_msgs.msg import CameraInfo
+
+from hydranet_ros.errors import HydraNetError
+from hydranet_ros.ros.calibration import check_shape
+from hydranet_ros.ros.faults import BadInput
+from hydranet_ros.ros.images import Grey, grey
+from hydranet_ros.ros.intake import Arrival, InputConfig, Intake
+from hydranet_ros.ros.managed import ManagedNode, NodeConfig
+from hydranet_ros.ros.quality import missing_profile
+from hydranet_ros.settings import about
+
+MONO = (("image", "camera_info"),)
+STEREO = (
+    ("left/image_rect", "left/camera_info"),
+    ("right/image_rect", "right/camera_info"),
+)
+# What data can do to the core: anything else is a fault of ours, and ends the node.
+DATA_ERRORS = (HydraNetError, ValueError, ArithmeticError, RuntimeError, cv2.error)
+_WAIT_S = 0.2
+
+
+@dataclass(frozen=True)
+class ImageNodeConfig(NodeConfig):
+    """What every node with images has."""
+
+    input: InputConfig = field(default_factory=InputConfig)
+    threads: int = field(
+        default=1,
+        metadata=about(
+            "threads that compute, in OpenCV and torch; more than free cores stall each other",
+            1,
+            256,
+            read_only=True,
+        ),
+    )
+
+
+Config = TypeVar("Config", bound=ImageNodeConfig)
+
+
+class ImageNode(ManagedNode[Config], Generic[Config]):
+    """Take the newest frame, check it, and hand it on."""
+
+    def __init__(self, name: str, kind: type[Config]) -> None:
+        super().__init__(name, kind)
+        self.intake: Intake | None = None
+        self._thread: threading.Thread | None = None
+        self._stopping = threading.Event()
+        self._forgetting: str | None = None
+        self._calibrated: tuple[Any, ...] | None = None
+        self._last_ns: int | None = None
+        self._advised = False
+
+    # --- for the node to fill in -----------------------------------------------------------------
+
+    @abstractmethod
+    def calibrate(self, infos: tuple[CameraInfo, ...], shape: tuple[int, int]) -> None:
+        """Begin with a new camera."""
+
+    @abstractmethod
+    def restart(self) -> None:
+        """Forget the frames before: the next one begins anew."""
+
+    def start_over(self) -> None:
+        """Forget everything: time went back."""
+        self.restart()
+
+    @abstractmethod
+    def work(self, arrival: Arrival, images: tuple[Grey, ...]) -> None:
+        """Work on a frame and publish."""
+
+    # --- life cycle ------------------------------------------------------------------------------
+
+    def take_in(self, topics: tuple[tuple[str, str], ...]) -> None:
+        """Open the topics."""
+        cv2.setNumThreads(self.config.threads)
+        self.intake = Intake(
+            self, self.config.input, topics, lambda: self._ask("stamps went back")
+        )
+
+    def begin(self) -> None:
+        """Start the thread."""
+        self._stopping.clear()
+        self._calibrated, self._last_ns = None, None
+        self._thread = threading.Thread(target=self._loop, name="worker", daemon=True)
+        self._thread.start()
+
+    def pause(self) -> None:
+        """End the thread after the frame that it is at."""
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.join(timeout=1.5)
+        if self.intake is not None:
+            self.intake.clear()
+
+    def forget(self, reason: str) -> None:
+        """Begin anew with the next frame."""
+        if self.intake is not None:
+            self.intake.clear()
+        self._ask(reason)
+
+    def changed(self, config: Config) -> None:
+        """Build the estimator again with the new settings, at the next frame."""
+        self._calibrated = None
+
+    def figures(self) -> dict[str, str]:
+        """How many frames were lost, and where."""
+        if self.intake is None:
+            return {}
+        return {"dropped": str(self.intake.dropped), "unmatched": str(self.intake.unmatched)}
+
+    # --- the thread ------------------------------------------------------------------------------
+
+    def _ask(self, reason: str) -> None:
+        self._forgetting = reason
+
+    def _loop(self) -> None:
+        try:
+            while not self._stopping.is_set() and self.intake is not None:
+                arrival = self.intake.take(_WAIT_S)
+                if arrival is not None:
+                    self._work_on(arrival)
+        except Exception:
+            # A node that hears and does not work is worse than one that ends.
+            self.get_logger().fatal(f"the worker failed, the node ends: {traceback.format_exc()}")
+            self.context.try_shutdown()
+            raise
+
+    def _work_on(self, arrival: Arrival) -> None:
+        if self._forgetting is not None:
+            self._forgetting, self._last_ns = None, None
+            self.start_over()
+        try:
+            images = self._images(arrival)
+            self._calibrate(arrival, images[0].shape)
+            self._check_interval(arrival.stamp_ns)
+            self.work(arrival, images)
+        except DATA_ERRORS as error:
+            kind = error.kind if isinstance(error, BadInput) else "not computed"
+            self.complain(kind, f"frame {arrival.stamp_ns} ns is not used: {_one_line(error)}")
+        else:
+            self.pace.add(arrival.arrived)
+
+    def _images(self, arrival: Arrival) -> tuple[Grey, ...]:
+        self._advise(arrival)
+        images = tuple(grey(message) for message in arrival.images)
+        for info, image in zip(arrival.infos, images, strict=True):
+            check_shape(info, image.shape)
+        if len({image.shape for image in images}) > 1:
+            raise BadInput(
+                "image size",
+                f"left and right images differ in size: {[image.shape for image in images]}",
+            )
+        return images
+
+    def _advise(self, arrival: Arrival) -> None:
+        """Say once that shared memory is too small for such images."""
+        if not self._advised and self.config.input.reliability == "best_effort":
+            self._advised = True
+            advice = missing_profile(len(arrival.images[0].data))
+            if advice is not None:
+                self.get_logger().warning(advice)
+
+    def _calibrate(self, arrival: Arrival, shape: tuple[int, ...]) -> None:
+        key = (*(_fingerprint(info) for info in arrival.infos), shape)
+        if key == self._calibrated:
+            return
+        if self._calibrated is not None:
+            self.complain("camera changed", "the camera changed: begin anew with it")
+        self._calibrated, self._last_ns = None, None
+        self.calibrate(arrival.infos, (shape[0], shape[1]))
+        self._calibrated = key
+
+    def _check_interval(self, stamp: int) -> None:
+        last, self._last_ns = self._last_ns, stamp
+        if last is not None and stamp - last > self.config.input.max_interval_s * 1e9:
+            gap = (stamp - last) * 1e-9
+            self.complain("far apart", f"frames are {gap:.3f} s apart: begin anew")
+            self.restart()
+
+
+def _fingerprint(info: CameraInfo) -> tuple[Any, ...]:
+    """What a camera depends on; the stamp is not part of it."""
+    roi = info.roi
+    return (
+        *(np.asarray(each, dtype=np.float64).tobytes() for each in (info.k, info.d, info.p)),
+        *(info.width, info.height, info.binning_x, info.binning_y, info.distortion_model),
+        *(roi.x_offset, roi.y_offset, roi.width, roi.height),
+    )
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())

@@ -1,0 +1,81 @@
+"""Bring the pose and the rotation of one interval together before they are fused.
+
+The rule. Measurements are grouped by the stamp they end at, and groups are fused in the order of
+their stamps. A group with both sources is complete. An incomplete one is fused without the other
+source as soon as that has sent something later (a source never goes back), or when it has waited
+for `max_wait_s`. After such a wait the source is not waited for until it is heard again, so that
+an absent one delays a single group. What comes after its group was fused, is fused on its own.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from hydranet_ros.estimates import RelativePose, RelativeRotation
+
+Measurement = RelativePose | RelativeRotation
+SOURCES = ("vo", "rotation")
+
+
+@dataclass
+class Group:
+    """What is known of the motion that ends at a stamp."""
+
+    stamp_ns: int
+    arrived: float
+    measurements: dict[str, Measurement] = field(default_factory=dict)
+
+
+class Partners:
+    """Measurements in, groups that are ready out."""
+
+    def __init__(
+        self, tolerance_ns: int, max_wait_s: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.tolerance_ns, self.max_wait_s, self._clock = tolerance_ns, max_wait_s, clock
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget what waits, and wait for both sources again."""
+        self._groups: dict[int, Group] = {}
+        self._newest: dict[str, int] = {}
+        self._absent: set[str] = set()
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def heard(self, source: str, stamp_ns: int) -> None:
+        """Note that a source has come to a stamp, with or without a measurement."""
+        self._newest[source] = stamp_ns
+        self._absent.discard(source)
+
+    def add(self, source: str, measurement: Measurement, arrived: float) -> None:
+        """Take a measurement in."""
+        self.heard(source, measurement.stamp_2_ns)
+        stamp = self._known(measurement.stamp_2_ns)
+        group = self._groups.setdefault(stamp, Group(stamp, arrived))
+        group.measurements[source] = measurement
+
+    def ready(self) -> Iterator[Group]:
+        """Take out the groups that need not wait, the earliest first."""
+        while self._groups:
+            group = self._groups[min(self._groups)]
+            waited = self._clock() - group.arrived > self.max_wait_s
+            missing = [s for s in SOURCES if s not in group.measurements]
+            awaited = [s for s in missing if self._may_come(s, group.stamp_ns)]
+            if awaited and not waited:
+                return
+            self._absent |= set(awaited)
+            del self._groups[group.stamp_ns]
+            yield group
+
+    def _may_come(self, source: str, stamp_ns: int) -> bool:
+        newest = self._newest.get(source)
+        passed = newest is not None and newest >= stamp_ns - self.tolerance_ns
+        return source not in self._absent and not passed
+
+    def _known(self, stamp_ns: int) -> int:
+        nearest = min(self._groups, key=lambda other: abs(other - stamp_ns), default=stamp_ns)
+        return nearest if abs(nearest - stamp_ns) <= self.tolerance_ns else stamp_ns

@@ -1,0 +1,84 @@
+"""Quality of service: of inputs by parameter, of outputs reliable; and what large images need."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rclpy.node import Node
+from rclpy.qos import QoSProfile, ReliabilityPolicy
+from rclpy.utilities import get_rmw_implementation_identifier
+
+from hydranet_ros.ros.share import share_file
+from hydranet_ros.settings import about, check
+
+RELIABILITIES = {
+    "best_effort": ReliabilityPolicy.BEST_EFFORT,
+    "reliable": ReliabilityPolicy.RELIABLE,
+}
+OUTPUT = QoSProfile(depth=10, reliability=ReliabilityPolicy.RELIABLE)
+# Messages that are larger together than this do not fit the segment that Fast DDS has by default.
+FAST_DDS_SEGMENT = 512 * 1024
+PROFILE_VARIABLES = ("FASTDDS_DEFAULT_PROFILES_FILE", "FASTRTPS_DEFAULT_PROFILES_FILE")
+PROFILE = "config/fastdds.xml"
+
+
+@dataclass(frozen=True)
+class QualityConfig:
+    """How a node listens."""
+
+    reliability: str = field(
+        default="best_effort",
+        metadata=about(
+            "best_effort hears any publisher; reliable loses nothing, for replays",
+            choices=tuple(RELIABILITIES),
+            read_only=True,
+        ),
+    )
+    depth: int = field(
+        default=5,
+        metadata=about("messages that the middleware keeps", 1, 10000, read_only=True),
+    )
+    silence_s: float = field(
+        default=5.0, metadata=about("say so when a topic is silent for so long", 0.1)
+    )
+
+    def __post_init__(self) -> None:
+        check(self)
+
+    @property
+    def profile(self) -> QoSProfile:
+        """As rclpy takes it."""
+        return QoSProfile(depth=self.depth, reliability=RELIABILITIES[self.reliability])
+
+    def __str__(self) -> str:
+        return f"{self.reliability}, depth {self.depth}"
+
+
+def publishers_of(node: Node, topic: str) -> str:
+    """Who publishes on a topic, and how: for somebody who hears nothing."""
+    found: Sequence[object] = node.get_publishers_info_by_topic(topic)
+    if not found:
+        return "nobody publishes there"
+    names = [
+        f"{each.node_name} ({each.qos_profile.reliability.name.lower()})"  # type: ignore[attr-defined]
+        for each in found
+    ]
+    return f"published by {', '.join(sorted(names))}"
+
+
+def missing_profile(message_bytes: int) -> str | None:
+    """Advice, where images of so many bytes outgrow the shared memory of Fast DDS."""
+    if 2 * message_bytes <= FAST_DDS_SEGMENT:
+        return None
+    if "fastrtps" not in get_rmw_implementation_identifier():
+        return None
+    if any(Path(os.environ.get(name, "/nowhere")).is_file() for name in PROFILE_VARIABLES):
+        return None
+    return (
+        f"images of {message_bytes // 1024} kB outgrow the 512 kB of shared memory that Fast DDS "
+        "has by default, and best-effort inputs lose some: in the camera's process and here, "
+        f"export {PROFILE_VARIABLES[0]}={share_file(PROFILE)}"
+    )
