@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from base64 import b64decode
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from hydranet_ros import lie
+from hydranet_ros.errors import HydraNetError
+from hydranet_ros.report import Consistency, RotationErrors, RunRecord, write_report
+from hydranet_ros.report.record import rotation_errors
+
+pytest.importorskip("matplotlib", reason="no matplotlib here: pip install matplotlib")
+
+FRAMES = 60
+ALL = {
+    "top_down",
+    "pose_errors",
+    "rotation_hydranet",
+    "histogram_hydranet",
+    "sigma_hydranet",
+    "calibration",
+    "nis",
+    "timing",
+}
+
+
+def record(title: str = "a <run>") -> RunRecord:
+    rng = np.random.default_rng(0)
+    stamps = np.arange(FRAMES, dtype=np.int64) * 10**8 + 5 * 10**9
+    motion = lie.se3_exp([0.1, 0.0, -0.8, 0.0, 0.02, 0.0])
+    truth = np.array([np.linalg.matrix_power(lie.se3_inverse(motion), k) for k in range(FRAMES)])
+    noisy = truth @ lie.se3_exp(1e-2 * rng.standard_normal((FRAMES, 6)))
+    Sigma = np.tile(np.diag([1e-6, 4e-6, 1e-6]), (FRAMES - 1, 1, 1))
+    phi = rng.standard_normal((FRAMES - 1, 3)) * np.sqrt(np.diagonal(Sigma, 0, 1, 2))
+    return RunRecord(
+        title,
+        stamps,
+        {"vo": noisy, "fused": truth},
+        truth,
+        {"hydranet": RotationErrors(stamps[1:], phi, Sigma, 0.2 * Sigma)},
+        {"vo": Consistency(stamps[1:], rng.chisquare(6, FRAMES - 1), 6)},
+        {"fused": rng.gamma(4.0, 8.0, FRAMES)},
+        {"vo": {"ate_m": 1.25, "nees": None}, "fused": {"ate_m": 0.5}},
+        ("59 steps & one note",),
+    )
+
+
+def test_the_page_holds_every_plot_and_needs_nothing_else(tmp_path: Path) -> None:
+    page = write_report(tmp_path, record())
+    text = page.read_text(encoding="utf-8")
+    assert {path.stem for path in (tmp_path / "plots").glob("*.png")} == ALL
+    inlined = re.findall(r'src="data:image/png;base64,([^"]+)"', text)
+    on_disk = {path.read_bytes() for path in (tmp_path / "plots").glob("*.png")}
+    assert {b64decode(data) for data in inlined} == on_disk
+    assert len(inlined) == len(ALL)
+    assert not re.search(r'(src|href)="(?!data:)', text)
+    assert "<h1>a &lt;run&gt;</h1>" in text
+    assert "59 steps &amp; one note" in text
+    assert "<td>fused</td><td>0.5</td><td>-</td>" in text
+
+
+def test_plots_show_something(tmp_path: Path) -> None:
+    write_report(tmp_path, record())
+    for path in (tmp_path / "plots").glob("*.png"):
+        image = cv2.imread(str(path))
+        assert image is not None
+        assert len(np.unique(image.reshape(-1, 3), axis=0)) > 20, path
+        assert (image != 255).any(axis=2).mean() > 0.01, path
+
+
+def test_equal_runs_write_equal_bytes(tmp_path: Path) -> None:
+    pages = [write_report(tmp_path / name, record()) for name in ("a", "b")]
+    assert pages[0].read_bytes() == pages[1].read_bytes()
+    assert pages[0].read_bytes() != write_report(tmp_path / "c", record("other")).read_bytes()
+
+
+def test_what_is_not_known_is_left_out(tmp_path: Path) -> None:
+    full = record()
+    write_report(tmp_path, RunRecord("bare", full.stamps_ns, full.trajectories))
+    assert [path.stem for path in (tmp_path / "plots").iterdir()] == ["top_down"]
+    empty = RotationErrors(
+        np.zeros(0, dtype=np.int64), np.zeros((0, 3)), np.zeros((0, 3, 3)), np.zeros((0, 3, 3))
+    )
+    rotations = {"hydranet": empty}
+    nothing = RunRecord("bare", full.stamps_ns, full.trajectories, None, rotations)
+    write_report(tmp_path / "empty", nothing)
+    assert [path.stem for path in (tmp_path / "empty" / "plots").iterdir()] == ["top_down"]
+
+
+def test_errors_are_left_perturbations_and_nees_is_theirs() -> None:
+    phi = np.array([[0.01, -0.02, 0.03]])
+    truth = lie.so3_exp([[0.3, 0.2, -0.1]])
+    Sigma = np.diag([1e-4, 4e-4, 9e-4])[None]
+    errors = rotation_errors(lie.so3_exp(phi) @ truth, Sigma, truth, np.array([1]))
+    np.testing.assert_allclose(errors.phi, phi, atol=1e-12)
+    np.testing.assert_allclose(errors.nees, [3.0], atol=1e-9)
+    np.testing.assert_allclose(errors.sigmas, [[0.01, 0.02, 0.03]])
+
+
+def test_worlds_do_not_matter() -> None:
+    full = record()
+    turn = lie.se3_exp([3.0, -2.0, 1.0, 0.4, -1.2, 0.3])
+    moved = RunRecord("moved", full.stamps_ns, {"fused": turn @ full.trajectories["fused"]})
+    np.testing.assert_allclose(moved.from_start()["fused"], full.from_start()["fused"], atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"T_w_c_gt": np.zeros((3, 4, 4))}, r"T_w_c_gt must have shape \(60, 4, 4\)"),
+        ({"trajectories": {"vo": np.full((60, 4, 4), np.nan)}}, "'vo' has elements that are not"),
+        ({"latencies_ms": {"vo": np.zeros((2, 2))}}, "latencies 'vo' must have shape"),
+    ],
+)
+def test_records_that_do_not_fit_are_refused(change: dict[str, object], why: str) -> None:
+    full = record()
+    fields = {"title": "x", "stamps_ns": full.stamps_ns, "trajectories": full.trajectories}
+    with pytest.raises(ValueError, match=why):
+        RunRecord(**{**fields, **change})  # type: ignore[arg-type]
+
+
+def test_a_place_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(HydraNetError, match=r"report\.html: cannot be written"):
+        write_report(tmp_path / "file", record())
+
+
+def test_matplotlib_is_loaded_only_for_a_report() -> None:
+    code = "import sys, hydranet_ros.report, hydranet_ros.cli; print('matplotlib' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
