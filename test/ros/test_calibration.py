@@ -1,0 +1,98 @@
+"""camera_info becomes cameras that see what the sensor sees."""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+import pytest
+
+pytest.importorskip("rclpy", reason="no ROS 2 here: neither sourced nor from wheels")
+
+from sensor_msgs.msg import CameraInfo, RegionOfInterest
+
+from hydranet_ros.camera import Camera
+from hydranet_ros.ros import calibration
+from hydranet_ros.ros.faults import BadInput
+
+K = [500.0, 0.0, 320.0, 0.0, 510.0, 240.0, 0.0, 0.0, 1.0]
+
+
+def info(tx: float = 0.0, **fields: object) -> CameraInfo:
+    P = [400.0, 0.0, 310.0, tx, 0.0, 400.0, 250.0, 0.0, 0.0, 0.0, 1.0, 0.0]
+    made = CameraInfo(width=640, height=480, distortion_model="plumb_bob", k=K, p=P)
+    for name, value in fields.items():
+        setattr(made, name, value)
+    return made
+
+
+def test_a_rectified_image_has_p() -> None:
+    assert calibration.rectified_camera(info()) == Camera(400.0, 400.0, 310.0, 250.0)
+
+
+def test_the_baseline_is_that_of_both_projections() -> None:
+    camera = calibration.stereo_camera(info(tx=8.0), info(tx=-40.0))
+    assert camera.baseline_m == pytest.approx(0.12)
+
+
+def test_binning_and_a_region_of_interest_are_taken_out() -> None:
+    roi = RegionOfInterest(x_offset=100, y_offset=40, width=400, height=300)
+    cut = info(binning_x=2, binning_y=4, roi=roi)
+    assert calibration.rectified_camera(cut) == Camera(200.0, 100.0, 105.0, 52.5)
+    assert calibration.image_shape(cut) == (75, 200)
+    # A point of the full image is found where the cut and binned one has it.
+    full, small = calibration.rectified_camera(info()), calibration.rectified_camera(cut)
+    u, v = full.project([0.3, -0.1, 2.0])
+    np.testing.assert_allclose(small.project([0.3, -0.1, 2.0]), [(u - 100) / 2, (v - 40) / 4])
+
+
+@pytest.mark.parametrize(
+    ("model", "d"),
+    [
+        ("plumb_bob", [-0.3, 0.1, 1e-3, -5e-4, 0.0]),
+        ("rational_polynomial", [0.1, -0.05, 1e-3, 0.0, 0.01, 0.2, 0.0, 0.0]),
+        ("equidistant", [0.02, -0.01, 0.003, 0.0]),
+    ],
+)
+def test_a_raw_image_is_undistorted(model: str, d: list[float]) -> None:
+    raw = calibration.raw_camera(info(distortion_model=model, d=d))
+    assert raw.camera == Camera(500.0, 510.0, 320.0, 240.0)
+    # A blob drawn where the distorted lens puts a point must end up where a pinhole puts it.
+    matrix = np.array(K).reshape(3, 3)
+    for point in ([0.25, 0.1, 1.0], [-0.3, -0.2, 1.0], [0.0, 0.0, 1.0]):
+        project = cv2.fisheye.projectPoints if model == "equidistant" else cv2.projectPoints
+        arguments = (np.array([[point]]), np.zeros(3), np.zeros(3), matrix, np.array(d))
+        (u, v) = project(*arguments)[0].ravel()
+        x, y = np.meshgrid(np.arange(640), np.arange(480))
+        blob = 255.0 * np.exp(-((x - u) ** 2 + (y - v) ** 2) / 18.0)
+        weights = raw.undistort(blob.round().astype(np.uint8)).astype(float)
+        found = np.array([(weights * x).sum(), (weights * y).sum()]) / weights.sum()
+        np.testing.assert_allclose(found, raw.camera.project(point), atol=0.2)
+
+
+def test_without_distortion_nothing_is_resampled() -> None:
+    image = np.random.default_rng(0).integers(0, 256, (480, 640), dtype=np.uint8)
+    assert calibration.raw_camera(info(d=[0.0] * 5)).undistort(image) is image
+
+
+@pytest.mark.parametrize(
+    ("work", "text"),
+    [
+        (lambda: calibration.raw_camera(info(k=[0.0] * 9)), r"K\[0\] = 0, an uncalibrated"),
+        (lambda: calibration.rectified_camera(info(p=[0.0] * 12)), r"P\[0\] = 0"),
+        (lambda: calibration.raw_camera(info(k=[np.nan] * 9)), "a K that is not finite"),
+        (lambda: calibration.rectified_camera(info(p=[np.inf] * 12)), "a P that is not finite"),
+        (lambda: calibration.raw_camera(info(d=[np.nan])), "D that is not finite"),
+        (lambda: calibration.raw_camera(info(k=[-1.0, *K[1:]])), "focal lengths must be positive"),
+        (
+            lambda: calibration.raw_camera(info(distortion_model="magic", d=[0.1])),
+            "distortion model 'magic'",
+        ),
+        (lambda: calibration.stereo_camera(info(), info(tx=40.0)), "swapped"),
+        (lambda: calibration.stereo_camera(info(), info()), r"baseline of 0 m"),
+        (lambda: calibration.stereo_camera(info(), info(p=[9.0] * 12)), "not of one rectified"),
+        (lambda: calibration.check_shape(info(), (10, 20)), "20x10 pixels, .* says 640x480"),
+    ],
+)
+def test_what_is_wrong_is_told(work: object, text: str) -> None:
+    with pytest.raises(BadInput, match=text):
+        work()  # type: ignore[operator]
