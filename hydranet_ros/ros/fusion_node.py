@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from geometry_msgs.msg import PoseWithCovarianceStamped
@@ -77,8 +78,8 @@ class FusionNodeConfig(NodeConfig):
 class FusionNode(ManagedNode[FusionNodeConfig]):
     """The sliding window on topics."""
 
-    def __init__(self) -> None:
-        super().__init__("fusion_node", FusionNodeConfig)
+    def __init__(self, **options: Any) -> None:
+        super().__init__("fusion_node", FusionNodeConfig, **options)
         self._camera_frame = ""
         self._reader = VOReader()
         self._intervals: dict[int, TimeReference] = {}

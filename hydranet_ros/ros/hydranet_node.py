@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from geometry_msgs.msg import PoseWithCovarianceStamped
@@ -64,8 +64,8 @@ class HydraNetNodeConfig(ImageNodeConfig):
 class HydraNetNode(ImageNode[HydraNetNodeConfig]):
     """A visual gyro on topics."""
 
-    def __init__(self) -> None:
-        super().__init__("hydranet_node", HydraNetNodeConfig)
+    def __init__(self, **options: Any) -> None:
+        super().__init__("hydranet_node", HydraNetNodeConfig, **options)
         self._predictor: Predictor | None = None
         self._gyro: VisualGyro | None = None
         self._raw: RawCamera | None = None

@@ -53,8 +53,8 @@ Config = TypeVar("Config", bound=ImageNodeConfig)
 class ImageNode(ManagedNode[Config], Generic[Config]):
     """Take the newest frame, check it, and hand it on."""
 
-    def __init__(self, name: str, kind: type[Config]) -> None:
-        super().__init__(name, kind)
+    def __init__(self, name: str, kind: type[Config], **options: Any) -> None:
+        super().__init__(name, kind, **options)
         self.intake: Intake | None = None
         self._thread: threading.Thread | None = None
         self._stopping = threading.Event()

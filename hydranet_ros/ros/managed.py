@@ -77,8 +77,8 @@ class Ear:
 class ManagedNode(LifecycleNode, Generic[Config]):
     """A lifecycle node with a configuration; see the methods under 'for the node to fill in'."""
 
-    def __init__(self, name: str, kind: type[Config]) -> None:
-        super().__init__(name)
+    def __init__(self, name: str, kind: type[Config], **options: Any) -> None:
+        super().__init__(name, **options)
         self.complain = Complaints(self.get_logger())
         self.pace = Pace()
         self.active = False

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from nav_msgs.msg import Odometry
@@ -85,8 +86,8 @@ def seconds(motion: RelativePose) -> float:
 class StereoVONode(ImageNode[StereoVONodeConfig]):
     """Visual odometry on topics."""
 
-    def __init__(self) -> None:
-        super().__init__("stereo_vo_node", StereoVONodeConfig)
+    def __init__(self, **options: Any) -> None:
+        super().__init__("stereo_vo_node", StereoVONodeConfig, **options)
         self._vo: StereoVO | None = None
         self._track = Track()
         self._result: VOResult | None = None
