@@ -17,7 +17,7 @@ STOREYS = [
     {"camera", "estimates", "trajectory", "metrics"},
     {"flow", "flow_torch", "network", "stereo_vo", "fusion", "simulation"},
     {"training", "gyro", "pipeline", "sources", "bags", "report"},
-    {"experiments", "commands"},
+    {"experiments", "demo", "commands"},
     {"cli", "ros"},
 ]
 STOREY = {room: level for level, rooms in enumerate(STOREYS) for room in rooms}

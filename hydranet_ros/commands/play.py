@@ -7,7 +7,7 @@ import math
 import os
 import sys
 
-from hydranet_ros.commands.nodes import WHEELS_GUARD, node_command, require_ros
+from hydranet_ros.demo.nodes import WHEELS_GUARD, node_command, require_ros
 from hydranet_ros.errors import HydraNetError
 from hydranet_ros.sources import STREET
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 from html import escape
+from importlib.util import find_spec
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,14 +39,17 @@ def write_report(folder: str | PathLike[str], record: RunRecord) -> Path:
     return page
 
 
+def require_matplotlib() -> None:
+    """Say what is missing, where there is no matplotlib; for those who compute for long before."""
+    if find_spec("matplotlib") is None:
+        raise HydraNetError("a report needs matplotlib: pip install matplotlib")
+
+
 def _plots(record: RunRecord) -> list[tuple[str, str, str, Figure]]:
     """(file name, title, explanation, plot) of all that the record has the data for."""
-    try:
-        from hydranet_ros.report import paths, rotations, running
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.split(".")[0] != "matplotlib":
-            raise
-        raise HydraNetError("a report needs matplotlib: pip install matplotlib") from None
+    require_matplotlib()
+    from hydranet_ros.report import paths, rotations, running
+
     found: list[tuple[str, str, str, Figure | None]] = [
         ("top_down", "Trajectories", "From above.", paths.top_down(record)),
         ("pose_errors", "Errors of the poses", "Drift.", paths.pose_errors(record)),

@@ -1,0 +1,132 @@
+"""recorder_node: records topics into a bag, where rosbag2 is not installed.
+
+    python -m hydranet_ros.ros.recorder_node --ros-args -p out:=recorded \
+      -p "topics:=['vo/odometry nav_msgs/msg/Odometry']"
+
+Messages are written as they are, at the time of their arrival. Says `ready` on its standard output
+when every topic of `awaited` has a publisher, and ends by a signal or after `idle_s` of silence.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from dataclasses import dataclass, field
+from functools import partial
+from threading import Event
+
+import rclpy
+from rclpy.executors import SingleThreadedExecutor
+from rclpy.node import Node
+from rclpy.qos import QoSProfile
+from rclpy.signals import SignalHandlerOptions
+
+from hydranet_ros.bags.messages import STORE, Message
+from hydranet_ros.bags.writing import STORAGES, BagWriter, new_bag
+from hydranet_ros.errors import HydraNetError
+from hydranet_ros.ros.message_types import message_class
+from hydranet_ros.ros.parameters import Parameters
+from hydranet_ros.settings import about, check
+
+DEPTH = 1000
+POLL_S = 0.05
+# Told by the clock and not by what happens: no sign of life.
+BACKGROUND = "/diagnostics"
+
+
+@dataclass(frozen=True)
+class RecorderConfig:
+    """What is recorded, and where to."""
+
+    out: str = field(default="recorded", metadata=about("the new bag", read_only=True))
+    storage: str = field(
+        default="mcap", metadata=about("format", choices=STORAGES, read_only=True)
+    )
+    topics: tuple[str, ...] = field(
+        default=("vo/odometry nav_msgs/msg/Odometry", "fused/odometry nav_msgs/msg/Odometry"),
+        metadata=about("name and type of each topic", read_only=True),
+    )
+    awaited: tuple[str, ...] = field(
+        default=("",), metadata=about("names that need a publisher to be ready", read_only=True)
+    )
+    idle_s: float = field(
+        default=0.0,
+        metadata=about("end when it was silent for so long; 0 never ends", 0.0, read_only=True),
+    )
+
+    def __post_init__(self) -> None:
+        check(self)
+
+
+class RecorderNode(Node):
+    """Writes down what it hears."""
+
+    def __init__(self, stop: Event) -> None:
+        super().__init__("recorder_node")
+        self.config = Parameters(self, RecorderConfig).config
+        self._stop = stop
+        self._ready = False
+        self._heard: float | None = None
+
+    def record(self, bag: BagWriter) -> None:
+        """Listen until it is stopped, or until it has become silent."""
+        for entry in self.config.topics:
+            self._listen(entry, bag)
+        executor = SingleThreadedExecutor()
+        executor.add_node(self)
+        try:
+            while not self._stop.is_set() and not self._idle():
+                executor.spin_once(timeout_sec=POLL_S)
+                self._tell_when_ready()
+        finally:
+            executor.shutdown()
+
+    def _listen(self, entry: str, bag: BagWriter) -> None:
+        name, _, kind = entry.partition(" ")
+        message = message_class(kind) if kind.count("/") == 2 else None
+        if message is None or kind not in STORE.fielddefs:
+            raise HydraNetError(f"parameter topics: '{entry}' is not a topic and a known type")
+        topic = self.resolve_topic_name(name)
+        heard = partial(self._hear, topic, kind, bag)
+        self.create_subscription(message, name, heard, QoSProfile(depth=DEPTH), raw=True)
+
+    def _hear(self, topic: str, kind: str, bag: BagWriter, data: bytes) -> None:
+        bag.write(Message(topic, kind, time.time_ns(), data))
+        if topic != BACKGROUND:
+            self._heard = time.monotonic()
+
+    def _idle(self) -> bool:
+        if self._heard is None or self.config.idle_s == 0.0:
+            return False
+        return time.monotonic() - self._heard > self.config.idle_s
+
+    def _tell_when_ready(self) -> None:
+        awaited = [name for name in self.config.awaited if name]
+        if not self._ready and all(self.count_publishers(name) for name in awaited):
+            self._ready = True
+            print("ready", flush=True)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Record; bad input is one line and exit code 2, a signal ends it with 0."""
+    stop = Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    rclpy.init(args=arguments, signal_handler_options=SignalHandlerOptions.NO)
+    try:
+        node = RecorderNode(stop)
+        with new_bag(node.config.out, node.config.storage) as bag:
+            node.record(bag)
+        node.get_logger().info(f"{bag.count} messages written to {node.config.out}")
+        node.destroy_node()
+    except HydraNetError as error:
+        print(f"recorder_node: {error}", file=sys.stderr)
+        return 2
+    finally:
+        rclpy.try_shutdown()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
