@@ -1,0 +1,202 @@
+"""How nodes live: the managed states, silence, the clock, overload, and the end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+pytest.importorskip("rclpy", reason="no ROS 2 here: neither sourced nor from wheels")
+
+from diagnostic_msgs.msg import DiagnosticArray
+from lifecycle_msgs.msg import State, Transition
+from lifecycle_msgs.srv import ChangeState, GetState
+from nav_msgs.msg import Odometry
+from rclpy.parameter import Parameter
+from rclpy.qos import QoSProfile, ReliabilityPolicy
+from ros.in_process import counted, overrides, spinning
+from ros.node_processes import Bench, NodeProcess, StereoRig, image, processes, stamp
+from rosgraph_msgs.msg import Clock
+from sensor_msgs.msg import Image
+
+from hydranet_ros.camera import Camera, StereoCamera
+from hydranet_ros.ros.conversions import stamp_ns
+from hydranet_ros.ros.fusion_node import FusionNode
+from hydranet_ros.ros.quality import missing_profile
+from hydranet_ros.ros.share import share_file
+from hydranet_ros.ros.stereo_vo_node import StereoVONode
+
+# rclpy's own answer to a publisher that does not match.
+pytestmark = pytest.mark.filterwarnings("ignore:Deprecated in favor of:DeprecationWarning")
+
+CAMERA = StereoCamera(Camera(350.0, 350.0, 160.0, 60.0), 0.5)
+SHAPE = (120, 320)
+TEXTURE = np.random.default_rng(0).integers(0, 256, SHAPE, dtype=np.uint8)
+
+
+@pytest.fixture(scope="module")
+def bench() -> Iterator[Bench]:
+    made = Bench("life")
+    yield made
+    made.close()
+
+
+def change(bench: Bench, node: str, transition: int) -> bool:
+    request = ChangeState.Request(transition=Transition(id=transition))
+    return bool(bench.call(ChangeState, f"{node}/change_state", request).success)
+
+
+def state(bench: Bench, node: str) -> int:
+    return int(bench.call(GetState, f"{node}/get_state", GetState.Request()).current_state.id)
+
+
+def test_a_manager_leads_a_node_through_its_states(bench: Bench, tmp_path: Path) -> None:
+    with processes(tmp_path, fusion_node=["-p", "autostart:=false"]) as nodes:
+        assert state(bench, "fusion_node") == State.PRIMARY_STATE_UNCONFIGURED
+        for transition, reached in (
+            (Transition.TRANSITION_CONFIGURE, State.PRIMARY_STATE_INACTIVE),
+            (Transition.TRANSITION_ACTIVATE, State.PRIMARY_STATE_ACTIVE),
+            (Transition.TRANSITION_DEACTIVATE, State.PRIMARY_STATE_INACTIVE),
+            (Transition.TRANSITION_CLEANUP, State.PRIMARY_STATE_UNCONFIGURED),
+            (Transition.TRANSITION_CONFIGURE, State.PRIMARY_STATE_INACTIVE),
+            (Transition.TRANSITION_ACTIVATE, State.PRIMARY_STATE_ACTIVE),
+        ):
+            assert change(bench, "fusion_node", transition)
+            assert state(bench, "fusion_node") == reached
+        assert nodes["fusion_node"].interrupt()[0] == 0, nodes["fusion_node"].log
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "text"),
+    [
+        ("hydranet_node", ["-p", "weights:=/nowhere.safetensors"], "/nowhere.safetensors: cannot"),
+        ("fusion_node", ["-p", "fusion.window_size:=2"], "parameter fusion.window_size"),
+        ("fusion_node", ["-p", "vo.covariance:=guess"], "must be one of twist, twist_per_frame"),
+        ("fusion_node", ["--params-file", "/nowhere.yaml"], "/nowhere.yaml"),
+    ],
+)
+def test_what_cannot_start_ends_with_one_line_and_code_2(
+    tmp_path: Path, name: str, arguments: list[str], text: str
+) -> None:
+    if name == "hydranet_node":
+        pytest.importorskip("torch", reason="rotations from images need torch")
+    node = NodeProcess(name, arguments, tmp_path)
+    try:
+        assert node.process.wait(timeout=60.0) == 2, node.log
+    finally:
+        node.end()
+    assert text in node.log
+    assert "Traceback" not in node.log
+
+
+def test_a_fusion_node_starts_without_torch(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blocked = tmp_path / "torch.py"
+    blocked.write_text("raise ModuleNotFoundError('torch is not here', name='torch')\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with processes(tmp_path, fusion_node=["-r", "__ns:=/without_torch"]) as nodes:
+        name = "/without_torch/vo/odometry"
+        assert bench.spin_until(lambda: bench.node.count_subscribers(name) == 1, 30.0)
+        assert nodes["fusion_node"].interrupt()[0] == 0
+
+
+@pytest.fixture
+def vo(bench: Bench) -> Iterator[SimpleNamespace]:
+    node = StereoVONode(
+        namespace="slow",
+        parameter_overrides=overrides(input__silence_s=1.0, input__reliability="reliable"),
+    )
+    odometry = bench.hear(Odometry, "/slow/vo/odometry")
+    told = bench.hear(DiagnosticArray, "/diagnostics")
+    with spinning(node):
+        yield SimpleNamespace(node=node, odometry=odometry, told=told)
+
+
+def test_silence_is_told_with_topic_and_qos(
+    bench: Bench, vo: SimpleNamespace, capfd: pytest.CaptureFixture[str]
+) -> None:
+    best_effort = QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
+    deaf = bench.publisher(Image, "/slow/left/image_rect", best_effort)
+    bench.spin(3.5)
+    log = capfd.readouterr().err
+    line = next(line for line in log.splitlines() if "heard nothing" in line and "left/im" in line)
+    assert "on /slow/left/image_rect for 1 s, waiting with QoS reliable, depth 5" in line
+    assert "published by life (best_effort)" in line
+    assert log.count("heard nothing on /slow/left/image_rect") == 1
+    worries = [s.message for m in vo.told for s in m.status if s.name == "/slow/stereo_vo_node"]
+    assert any("silence on /slow/left/image_rect" in worry for worry in worries)
+    bench.node.destroy_publisher(deaf)
+
+
+def test_under_overload_the_newest_frame_is_next(bench: Bench, vo: SimpleNamespace) -> None:
+    """Ten pairs while the node is at the first: the last is next, nine are counted."""
+    rig = StereoRig(bench, CAMERA, SHAPE)
+    node, seen, busy = vo.node, [], [True]
+
+    def slow(arrival: object, images: object) -> None:
+        seen.append(arrival.stamp_ns)  # type: ignore[attr-defined]
+        while busy:
+            time.sleep(0.01)
+
+    node.work = slow
+    for side, topic in enumerate(("left", "right")):
+        rig.images[side] = bench.publisher(Image, f"/slow/{topic}/image_rect")
+        rig.infos[side] = bench.publisher(type(rig.calibration[0]), f"/slow/{topic}/camera_info")
+    assert bench.spin_until(lambda: rig.listened(1), 10.0)
+    rig.send(10**9, TEXTURE, TEXTURE)
+    assert bench.spin_until(lambda: seen, 10.0)
+    for i in range(1, 11):
+        rig.send(10**9 + i * 10**8, TEXTURE, TEXTURE)
+        bench.spin(0.02)
+    assert bench.spin_until(lambda: node.intake.dropped == 9, 10.0)
+    busy.clear()
+    assert bench.spin_until(lambda: len(seen) == 2, 10.0)
+    assert seen == [10**9, 2 * 10**9]
+    assert node.complain.counts["dropped frames"] == 9
+
+
+def test_a_clock_that_jumps_back_clears_the_state(bench: Bench) -> None:
+    node = FusionNode(
+        namespace="timed", parameter_overrides=[Parameter("use_sim_time", value=True)]
+    )
+    clock = bench.publisher(Clock, "/clock", QoSProfile(depth=10))
+    with spinning(node):
+        assert bench.spin_until(lambda: clock.get_subscription_count() > 0, 10.0)
+        for nanoseconds in (50 * 10**9, 51 * 10**9, 10 * 10**9):
+            clock.publish(Clock(clock=stamp(nanoseconds)))
+            wanted = nanoseconds
+            assert bench.spin_until(lambda w=wanted: node.get_clock().now().nanoseconds == w, 10.0)
+        assert counted(bench, node, "clock jumped")
+        assert node.complain.counts["clock jumped"] == 1
+
+
+def test_a_parameter_set_while_running_is_used(bench: Bench) -> None:
+    node = FusionNode(namespace="tuned")
+    with spinning(node):
+        (result,) = node.set_parameters([Parameter("fusion.window_size", value=20)])
+        assert result.successful
+        assert node._fusion.config.window_size == 20
+        (result,) = node.set_parameters([Parameter("fusion.window_size", value=1)])
+        assert not result.successful
+        assert node._fusion.config.window_size == 20
+
+
+def test_large_images_need_the_profile(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("FASTDDS_DEFAULT_PROFILES_FILE", "FASTRTPS_DEFAULT_PROFILES_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    assert missing_profile(100_000) is None
+    advice = missing_profile(467_000)
+    if advice is None:
+        pytest.skip("this middleware is not Fast DDS")
+    assert str(share_file("config/fastdds.xml")) in advice
+    monkeypatch.setenv("FASTDDS_DEFAULT_PROFILES_FILE", str(share_file("config/fastdds.xml")))
+    assert missing_profile(467_000) is None
+
+
+def test_messages_keep_nanoseconds() -> None:
+    assert stamp_ns(image(TEXTURE, 1_700_000_000_123_456_789).header.stamp) % 1000 == 789

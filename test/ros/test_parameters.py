@@ -1,0 +1,135 @@
+"""Parameters are the configuration: described, bounded, checked, and never half set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pytest
+
+pytest.importorskip("rclpy", reason="no ROS 2 here: neither sourced nor from wheels")
+
+import rclpy
+from rclpy.node import Node
+from rclpy.parameter import Parameter
+
+from hydranet_ros.errors import HydraNetError
+from hydranet_ros.fusion import FusionConfig
+from hydranet_ros.ros.fusion_node import FusionNodeConfig
+from hydranet_ros.ros.hydranet_node import HydraNetNodeConfig
+from hydranet_ros.ros.parameters import Parameters, build, walk
+from hydranet_ros.ros.stereo_vo_node import StereoVONodeConfig
+from hydranet_ros.settings import about, check, default_of
+
+
+@dataclass(frozen=True)
+class Wheel:
+    radius: float = field(default=0.3, metadata=about("radius in m", 0.1, 1.0))
+
+    def __post_init__(self) -> None:
+        check(self)
+
+
+@dataclass(frozen=True)
+class Car:
+    wheel: Wheel = field(default_factory=Wheel)
+    seats: int = field(default=4, metadata=about("seats", 1, 9))
+    doors: int = field(default=2, metadata=about("doors", 1, 9))
+    colour: str = field(default="red", metadata=about("paint", choices=("red", "blue")))
+    number: str = field(default="A1", metadata=about("number plate", read_only=True))
+    mass: tuple[float, ...] = field(default=(1.0, 2.0), metadata=about("front, rear"))
+
+    def __post_init__(self) -> None:
+        check(self)
+        if self.doors > self.seats:
+            raise ValueError(f"doors must not be more than the {self.seats} seats")
+
+
+@pytest.fixture(scope="module")
+def context() -> Iterator[None]:
+    rclpy.init()
+    yield
+    rclpy.shutdown()
+
+
+def car(**overrides: object) -> tuple[Node, Parameters[Car], list[Car]]:
+    given = [Parameter(name.replace("__", "."), value=v) for name, v in overrides.items()]
+    node = rclpy.create_node("car", parameter_overrides=given)
+    told: list[Car] = []
+    return node, Parameters(node, Car, told.append), told
+
+
+@pytest.mark.usefixtures("context")
+class TestOnANode:
+    def test_fields_become_parameters_with_their_texts_and_bounds(self) -> None:
+        node, parameters, _ = car(wheel__radius=0.5, mass=[3.0, 4.0])
+        assert parameters.config == Car(Wheel(0.5), mass=(3.0, 4.0))
+        described = node.describe_parameter("wheel.radius")
+        assert described.description == "radius in m"
+        span = described.floating_point_range[0]
+        assert (span.from_value, span.to_value) == (0.1, 1.0)
+        assert node.describe_parameter("seats").integer_range[0].to_value == 9
+        assert node.describe_parameter("colour").additional_constraints == "one of red, blue"
+        assert node.describe_parameter("number").read_only
+        node.destroy_node()
+
+    def test_setting_rebuilds_the_configuration(self) -> None:
+        node, parameters, told = car()
+        (result,) = node.set_parameters([Parameter("wheel.radius", value=0.4)])
+        assert result.successful
+        assert parameters.config == Car(Wheel(0.4)) == told[-1]
+        node.destroy_node()
+
+    @pytest.mark.parametrize(
+        ("name", "value", "reason"),
+        [
+            ("wheel.radius", 2.0, "radius"),
+            ("seats", 0, "seats"),
+            ("doors", 5, "doors must not be more than the 4 seats"),
+            ("colour", "green", "colour must be one of red, blue, got 'green'"),
+            ("number", "B2", "read-only"),
+        ],
+    )
+    def test_a_wrong_value_is_refused_and_nothing_changes(
+        self, name: str, value: object, reason: str
+    ) -> None:
+        node, parameters, told = car()
+        (result,) = node.set_parameters([Parameter(name, value=value)])
+        assert not result.successful
+        assert reason in result.reason
+        assert parameters.config == Car()
+        assert not told
+        node.destroy_node()
+
+    def test_several_are_set_together_or_not_at_all(self) -> None:
+        node, parameters, _ = car()
+        both = [Parameter("seats", value=6), Parameter("doors", value=5)]
+        assert node.set_parameters_atomically(both).successful
+        assert (parameters.config.seats, parameters.config.doors) == (6, 5)
+        node.destroy_node()
+
+    @pytest.mark.parametrize(
+        ("wrong", "text"),
+        [
+            ({"colour": "green"}, "parameter colour must be one of red, blue"),
+            ({"doors": 9}, "parameter doors must not be more"),
+            ({"wheel__radius": 7.0}, "parameter wheel.radius"),
+            ({"seats": "four"}, "parameter seats"),
+        ],
+    )
+    def test_a_wrong_start_value_is_one_line(self, wrong: dict[str, object], text: str) -> None:
+        with pytest.raises(HydraNetError, match=text) as raised:
+            car(**wrong)
+        assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("kind", [HydraNetNodeConfig, StereoVONodeConfig, FusionNodeConfig])
+def test_every_parameter_of_the_nodes_is_described(kind: type) -> None:
+    found = dict(walk(kind))
+    for name, item in found.items():
+        assert len(item.metadata["description"]) > 3, name
+    assert build(kind, {name: default_of(item) for name, item in found.items()}) == kind()
+
+
+def test_the_nodes_have_the_defaults_of_the_core() -> None:
+    assert FusionNodeConfig().fusion == FusionConfig()
