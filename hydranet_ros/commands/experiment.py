@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,6 +32,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     names = parser.add_subparsers(dest="experiment", required=True, metavar="NAME")
     _one_d(names)
+    _hemisphere(names)
+    _kitti(names)
     averaging = _add(names, "rotation-averaging", "three metrics on rotations and their means")
     averaging.set_defaults(make=_run_rotation_averaging)
     parser.set_defaults(run=run)
@@ -55,17 +58,49 @@ def _add(
 
 def _one_d(names: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = _add(names, "one-d", "five kinds of uncertainty on a function of one variable")
-    parser.add_argument(
-        "--preset",
-        choices=("paper", "published"),
-        default="paper",
-        help="the paper's text, or what made its numbers (default: %(default)s)",
-    )
+    _add_preset(parser)
     parser.add_argument("--repetitions", type=_positive, default=100, metavar="N")
     parser.add_argument(
         "--workers", type=_positive, default=2, metavar="N", help="processes (default: 2)"
     )
     parser.set_defaults(make=_run_one_d)
+
+
+def _hemisphere(names: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = _add(names, "hemisphere", "a camera's orientation from noisy pixels of landmarks")
+    _add_preset(parser)
+    parser.add_argument(
+        "--training",
+        choices=("default", "paper"),
+        default="default",
+        help="the paper's network and training, or heads that differ by design (default)",
+    )
+    parser.set_defaults(make=_run_hemisphere)
+
+
+def _kitti(names: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = _add(names, "kitti", "rotations on KITTI and their fusion with stereo VO")
+    parser.add_argument(
+        "--recordings",
+        type=Path,
+        default=_data() / "kitti_fusion",
+        metavar="DIR",
+        help="kitti_00.npz, kitti_02.npz, kitti_05.npz (default: $HYDRANET_DATA/kitti_fusion)",
+    )
+    parser.set_defaults(make=_run_kitti)
+
+
+def _add_preset(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--preset",
+        choices=("paper", "published"),
+        default="paper",
+        help="the paper's text, or what made its figures (default: %(default)s)",
+    )
+
+
+def _data() -> Path:
+    return Path(os.environ.get("HYDRANET_DATA", "data"))
 
 
 def _positive(text: str) -> int:
@@ -105,3 +140,16 @@ def _run_rotation_averaging(options: argparse.Namespace) -> Outcome:
 
     settings = rotation_averaging.Settings(seed=options.seed)
     return rotation_averaging.run(settings, options.quick)
+
+
+def _run_hemisphere(options: argparse.Namespace) -> Outcome:
+    from hydranet_ros.experiments import hemisphere
+
+    settings = hemisphere.Settings(options.preset, options.training, options.seed)
+    return hemisphere.run(settings, options.quick)
+
+
+def _run_kitti(options: argparse.Namespace) -> Outcome:
+    from hydranet_ros.experiments import kitti
+
+    return kitti.run(options.recordings, options.quick)

@@ -1,0 +1,148 @@
+"""A plain training of a HydraNet on samples that are at hand: Adam, and the best epoch is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from tqdm import tqdm
+
+from hydranet_ros import lie, metrics
+from hydranet_ros.lie import Array
+from hydranet_ros.network import (
+    HydraNet,
+    HydraOutput,
+    LossConfig,
+    NetworkConfig,
+    Prediction,
+    bootstrap_weights,
+    combine,
+    loss,
+)
+
+
+class Samples(Protocol):
+    """Inputs and true rotations by number."""
+
+    targets: Tensor
+    """Unit quaternions, (samples, 4)."""
+
+    def __len__(self) -> int: ...
+
+    def inputs(self, numbers: Sequence[int]) -> Tensor:
+        """(batch, *input_shape)."""
+
+
+@dataclass(frozen=True)
+class FitConfig:
+    """How a network is trained."""
+
+    epochs: int
+    batch_size: int = 32
+    learning_rate: float = 1e-4
+    seed: int = 0
+    decay: bool = False
+    """Let the learning rate fall to zero along a cosine."""
+    loss: LossConfig = LossConfig()
+
+
+def fit(
+    network: NetworkConfig,
+    config: FitConfig,
+    training: Samples,
+    validation: Samples | None = None,
+    model: HydraNet | None = None,
+) -> HydraNet:
+    """Train a network; with a validation set, return that of the epoch with the lowest NLL."""
+    torch.manual_seed(config.seed)
+    model = model or HydraNet(network)
+    optimiser = torch.optim.Adam(model.parameters(), config.learning_rate, fused=True)
+    steps = config.epochs * -(-len(training) // config.batch_size)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
+    best, best_nll = None, float("inf")
+    with tqdm(total=steps, desc="training", unit="step", disable=None) as bar:
+        for _ in range(config.epochs):
+            model.train()
+            for numbers in _batches(len(training), config.batch_size):
+                value = _loss(model, config, training, numbers)
+                optimiser.zero_grad()
+                value.backward()  # type: ignore[no-untyped-call]
+                optimiser.step()
+                if config.decay:
+                    schedule.step()
+                bar.update()
+            if validation is not None:
+                nll = evaluate(model, validation).nll
+                bar.set_postfix(nll=f"{nll:.2f}")
+                if nll < best_nll:
+                    best, best_nll = deepcopy(model.state_dict()), nll
+    if best is not None:
+        model.load_state_dict(best)
+    return model.eval()
+
+
+def _batches(count: int, size: int) -> list[list[int]]:
+    order = torch.randperm(count).tolist()
+    return [order[start : start + size] for start in range(0, count, size)]
+
+
+def _loss(model: HydraNet, config: FitConfig, samples: Samples, numbers: list[int]) -> Tensor:
+    kind, heads = model.config.bootstrap, model.config.heads
+    weights = bootstrap_weights(numbers, heads, kind, config.seed)
+    return loss(model(samples.inputs(numbers)), samples.targets[numbers], weights, config.loss)
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """Predictions of a set of samples and their errors Log(q (x) q_true^-1), (n, 3)."""
+
+    prediction: Prediction
+    errors: Array
+
+    @property
+    def angles_deg(self) -> Array:
+        """(n,)."""
+        angles: Array = np.degrees(np.linalg.norm(self.errors, axis=1))
+        return angles
+
+    @property
+    def nll(self) -> float:
+        """The paper's, without the 2 pi term."""
+        return metrics.mean_nll_and_nees(self.errors, self.prediction.covariance)[0]
+
+    @property
+    def nees(self) -> float:
+        """3 is consistent."""
+        return metrics.mean_nll_and_nees(self.errors, self.prediction.covariance)[1]
+
+    def sigmas_deg(self, covariance: Array) -> Array:
+        """Standard deviations about each axis, (n, 3)."""
+        sigmas: Array = np.degrees(np.sqrt(np.diagonal(covariance, axis1=1, axis2=2)))
+        return sigmas
+
+    @property
+    def covered(self) -> NDArray[np.bool_]:
+        """Which errors about each axis are within 3 sigma of Sigma_t, (n, 3)."""
+        sigma = self.sigmas_deg(self.prediction.covariance)
+        return np.abs(np.degrees(self.errors)) <= 3.0 * sigma
+
+
+def evaluate(model: HydraNet, samples: Samples, batch_size: int = 64) -> Evaluation:
+    """Run a network over all samples, in evaluation mode."""
+    model.eval()
+    outputs: list[HydraOutput] = []
+    with torch.inference_mode():
+        for start in range(0, len(samples), batch_size):
+            numbers = range(start, min(start + batch_size, len(samples)))
+            outputs.append(model(samples.inputs(numbers)))
+    joined = HydraOutput(*(torch.cat(parts) for parts in zip(*outputs, strict=True)))
+    prediction = combine(joined)
+    truth = samples.targets.double().numpy() * np.array([1.0, -1.0, -1.0, -1.0])
+    errors = lie.quaternion_log(lie.quaternion_multiply(prediction.quaternions, truth))
+    return Evaluation(prediction, errors)
