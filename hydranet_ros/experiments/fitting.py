@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -30,8 +30,9 @@ from hydranet_ros.network import (
 class Samples(Protocol):
     """Inputs and true rotations by number."""
 
-    targets: Tensor
-    """Unit quaternions, (samples, 4)."""
+    @property
+    def targets(self) -> Tensor:
+        """Unit quaternions, (samples, 4)."""
 
     def __len__(self) -> int: ...
 
@@ -49,7 +50,7 @@ class FitConfig:
     seed: int = 0
     decay: bool = False
     """Let the learning rate fall to zero along a cosine."""
-    loss: LossConfig = LossConfig()
+    loss: LossConfig = field(default_factory=LossConfig)
 
 
 def fit(

@@ -4,9 +4,9 @@
     hydranet experiment hemisphere --preset paper                1 m apart, as the text says
     hydranet experiment hemisphere --quick                       fewer views and epochs
 
-Expected of `published`: mean error inside the training range (+-60 deg) at most 1.0 deg, NEES there
-2 to 4.5, median trace of Sigma_e beyond 65 deg at least 5 times that inside, errors within 3 sigma
-at least 97 % inside and 90 % over the whole test range.
+Expected of `published`: mean error inside the training range (+-60 deg) at most 1.0 deg, NEES
+there 2 to 4.5, median trace of Sigma_e beyond 65 deg at least 5 times that inside, errors within 3
+sigma at least 97 % inside and 90 % over the whole test range.
 """
 
 from __future__ import annotations
