@@ -7,7 +7,7 @@ from pathlib import Path
 from setuptools import Distribution, find_packages, setup
 
 NAME = "hydranet_ros"
-NODES = ["hydranet_node", "stereo_vo_node", "fusion_node"]
+NODES = ["hydranet_node", "stereo_vo_node", "fusion_node", "player_node", "recorder_node"]
 MESSAGES = ["sensor", "geometry", "nav", "std", "visualization", "diagnostic"]
 
 

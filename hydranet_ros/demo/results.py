@@ -22,6 +22,7 @@ from hydranet_ros.sources import Source
 LOST_VARIANCE = 9999.0
 ROTATION = "/hydranet_node/relative_rotation"
 VO, FUSED, CAMERA = "/vo/odometry", "/fused/odometry", "/left/camera_info"
+TIMED = {"vo": VO, "hydranet": ROTATION, "fused": FUSED}
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,7 +165,7 @@ def summary(heard: Heard, source: Source) -> tuple[dict[str, Any], RunRecord]:
         T_w_c_gt=T_w_c_gt,
         rotations=rotations,
         consistency={"vo against hydranet": agreement(steps["vo"], steps["hydranet"])},
-        latencies_ms={name: latencies_ms(heard, t) for name, t in (("vo", VO), ("fused", FUSED))},
+        latencies_ms={name: latencies_ms(heard, topic) for name, topic in TIMED.items()},
         figures={name: figures[name] for name in trajectories if name in figures},
         notes=(sentence(figures),),
     )
