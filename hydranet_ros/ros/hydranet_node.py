@@ -7,10 +7,11 @@ further apart, and the message says so.
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 from geometry_msgs.msg import PoseWithCovarianceStamped
@@ -161,10 +162,14 @@ def covariance_health(rotation: RelativeRotation) -> dict[str, str]:
     return values
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main(arguments: list[str] | None = None) -> NoReturn:
     """Run the node."""
-    return run(HydraNetNode, arguments)
+    code = run(HydraNetNode, arguments)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Everything is closed. To take torch apart would take Python seconds on a busy machine.
+    os._exit(code)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
