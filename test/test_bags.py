@@ -326,3 +326,16 @@ def test_bags_are_read_without_ros(tmp_path: Path, frames: list[Message]) -> Non
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "3 False\n"
+
+
+def test_without_the_library_it_is_one_line(tmp_path: Path) -> None:
+    code = (
+        "import sys; sys.modules['rosbags'] = None; from hydranet_ros.cli import main; "
+        f"sys.exit(main(['kitti2bag', 'street', {str(tmp_path / 'bag')!r}]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    expected = "hydranet kitti2bag: bags need the library rosbags: pip install rosbags\n"
+    assert done.stderr == expected

@@ -135,3 +135,12 @@ def test_matplotlib_is_loaded_only_for_a_report() -> None:
     code = "import sys, hydranet_ros.report, hydranet_ros.cli; print('matplotlib' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
+
+
+def test_without_matplotlib_it_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(HydraNetError, match="a report needs matplotlib: pip install"):
+        write_report(tmp_path, record())
+    assert list(tmp_path.iterdir()) == []

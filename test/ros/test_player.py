@@ -27,7 +27,8 @@ from sensor_msgs.msg import CameraInfo, Image  # noqa: E402
 
 from hydranet_ros.bags.recording import recorded  # noqa: E402
 from hydranet_ros.bags.writing import write_bag  # noqa: E402
-from hydranet_ros.sources import Frame, SimulatedStreet, open_source  # noqa: E402
+from hydranet_ros.camera import StereoCamera  # noqa: E402
+from hydranet_ros.sources import Frame, SimulatedStreet, Source, open_source  # noqa: E402
 
 FRAMES = 12
 TOPICS = {
@@ -107,7 +108,9 @@ def test_a_bag_arrives_whole_and_in_time(bag: Path, listener: Listener) -> None:
         source, listener.heard["left/image_rect"], listener.heard["right/image_rect"], strict=True
     ):
         check_image(frame, left, right)
-    assert listener.heard["right/camera_info"][0].p[3] < 0.0
+    check_calibration(listener.heard["left/camera_info"][0], source.camera, right=False)
+    check_calibration(listener.heard["right/camera_info"][0], source.camera, right=True)
+    check_truth(listener.heard["ground_truth/odometry"], source)
     assert f"played {FRAMES} frames in 0.5" in log or f"played {FRAMES} frames in 0.6" in log
     assert "of 20.00 Hz asked" in log
 
@@ -117,6 +120,24 @@ def check_image(frame: Frame, left: Image, right: Image) -> None:
     for pixels, message in ((frame.left, left), (frame.right, right)):
         assert (message.height, message.width, message.encoding) == (*pixels.shape, "mono8")
         np.testing.assert_array_equal(np.frombuffer(message.data, np.uint8), pixels.ravel())
+
+
+def check_calibration(info: CameraInfo, camera: StereoCamera, right: bool) -> None:
+    c = camera.left
+    assert (info.header.frame_id == "camera_right_optical") is right
+    assert info.k.tolist() == [c.fx, 0.0, c.cx, 0.0, c.fy, c.cy, 0.0, 0.0, 1.0]
+    assert info.r.tolist() == np.eye(3).ravel().tolist()
+    assert list(info.d) == [0.0] * 5
+    Tx = -c.fx * camera.baseline_m if right else 0.0
+    assert info.p.tolist() == [c.fx, 0.0, c.cx, Tx, 0.0, c.fy, c.cy, 0.0, 0.0, 0.0, 1.0, 0.0]
+
+
+def check_truth(messages: list[Odometry], source: Source) -> None:
+    assert source.T_w_c is not None
+    for message, T in zip(messages, source.T_w_c, strict=True):
+        assert (message.header.frame_id, message.child_frame_id) == ("odom", "camera_left_optical")
+        p = message.pose.pose.position
+        np.testing.assert_allclose([p.x, p.y, p.z], T[:3, 3], atol=1e-12)
 
 
 def test_the_clock_runs_at_the_rate_and_the_truth_is_a_path(bag: Path, listener: Listener) -> None:
@@ -179,3 +200,14 @@ def test_subscribers_that_do_not_come_are_missed(bag: Path) -> None:
     )
     assert done.returncode == 2
     assert "/left/image_rect: 0 of 3 subscribers after 0.5 s" in done.stderr
+
+
+def test_a_recorder_refuses_topics_that_it_cannot_read(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "hydranet_ros.ros.recorder_node", "--ros-args"]
+    arguments = ["-p", f"out:={tmp_path}/bag", "-p", "topics:=['fused/odometry no/such/Message']"]
+    done = subprocess.run(
+        [*command, *arguments], stderr=subprocess.PIPE, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 2
+    assert "'fused/odometry no/such/Message' is not a topic and a known type" in done.stderr
+    assert list(tmp_path.iterdir()) == []
