@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from geometry_msgs.msg import PoseStamped, TransformStamped
-from nav_msgs.msg import Odometry, Path
+from geometry_msgs.msg import TransformStamped
+from nav_msgs.msg import Odometry
 from visualization_msgs.msg import Marker, MarkerArray
 
 from hydranet_ros import lie
@@ -20,6 +19,7 @@ from hydranet_ros.ros import conversions
 from hydranet_ros.ros.conversions import change_frame
 from hydranet_ros.ros.frames import FramesConfig
 from hydranet_ros.ros.managed import ManagedNode
+from hydranet_ros.ros.trail import Trail, TrailConfig
 from hydranet_ros.settings import about, check
 
 try:
@@ -40,12 +40,7 @@ class OutputConfig:
         default=False,
         metadata=about("broadcast odom_frame to base_frame; nobody else may", read_only=True),
     )
-    path_poses: int = field(
-        default=5000, metadata=about("poses that the path keeps", 1, 1000000, read_only=True)
-    )
-    path_period_s: float = field(
-        default=1.0, metadata=about("the path is published this often at most", 0.0, 3600.0)
-    )
+    path: TrailConfig = field(default_factory=TrailConfig)
 
     def __post_init__(self) -> None:
         check(self)
@@ -55,13 +50,11 @@ class FusedOutput:
     """Publish fused states in the base frame."""
 
     def __init__(self, node: ManagedNode[Any], config: OutputConfig, frames: FramesConfig) -> None:
-        self._node, self._config, self._frames = node, config, frames
+        self._node, self._frames = node, frames
         self._odometry = node.speak(Odometry, "fused/odometry")
-        self._path = node.speak(Path, "fused/path")
+        self._path = Trail(node, "fused/path", config.path)
         self._markers = node.speak(MarkerArray, "fused/markers")
-        self._poses: deque[PoseStamped] = deque(maxlen=config.path_poses)
         self._nis: dict[str, deque[float]] = {}
-        self._path_told = 0.0
         self._broadcaster: Any = None
         if config.publish_tf:
             if tf2_ros is None:
@@ -72,7 +65,7 @@ class FusedOutput:
 
     def clear(self) -> None:
         """Begin a new path."""
-        self._poses.clear()
+        self._path.clear()
         self._nis.clear()
 
     def tell(self, state: FusedState, T_b_c: Array, dt: float | None) -> None:
@@ -82,19 +75,11 @@ class FusedOutput:
         names = self._frames.odom_frame, self._frames.base_frame
         message = odometry_of(state, T_b_c, dt, names)
         self._node.publish(self._odometry, message)
-        self._poses.append(PoseStamped(header=message.header, pose=message.pose.pose))
-        self._tell_path(message)
+        self._path.add(message)
         if self._markers.get_subscription_count():
             self._node.publish(self._markers, ellipsoid(message))
         if self._broadcaster is not None:
             self._broadcaster.sendTransform(transform_of(message))
-
-    def _tell_path(self, message: Odometry) -> None:
-        now = time.monotonic()
-        due = now - self._path_told >= self._config.path_period_s
-        if due and self._path.get_subscription_count():
-            self._path_told = now
-            self._node.publish(self._path, Path(header=message.header, poses=list(self._poses)))
 
     def health(self, state: FusedState) -> dict[str, str]:
         """For diagnostics: NIS per source (about its degrees of freedom), sigmas, bias."""

@@ -26,6 +26,7 @@ from hydranet_ros.ros.image_node import STEREO, ImageNode, ImageNodeConfig
 from hydranet_ros.ros.images import Grey
 from hydranet_ros.ros.intake import Arrival
 from hydranet_ros.ros.managed import run
+from hydranet_ros.ros.trail import Trail, TrailConfig
 from hydranet_ros.settings import check
 from hydranet_ros.stereo_vo import Lost, StereoVO, StereoVOConfig, VOResult
 
@@ -45,6 +46,7 @@ class StereoVONodeConfig(ImageNodeConfig):
     """The parameters of stereo_vo_node."""
 
     frames: FramesConfig = field(default_factory=FramesConfig)
+    path: TrailConfig = field(default_factory=TrailConfig)
     vo: StereoVOConfig = field(default_factory=StereoVOConfig)
 
     def __post_init__(self) -> None:
@@ -96,6 +98,7 @@ class StereoVONode(ImageNode[StereoVONodeConfig]):
         """Open the topics."""
         self._frames = Frames(self, self.config.frames)
         self._odometry = self.speak(Odometry, "vo/odometry")
+        self._trail = Trail(self, "vo/path", self.config.path)
         self.take_in(STEREO)
 
     def begin(self) -> None:
@@ -115,6 +118,7 @@ class StereoVONode(ImageNode[StereoVONodeConfig]):
     def start_over(self) -> None:
         """Begin anew at the origin."""
         self._track = Track()
+        self._trail.clear()
         self.restart()
 
     def work(self, arrival: Arrival, images: tuple[Grey, ...]) -> None:
@@ -143,9 +147,9 @@ class StereoVONode(ImageNode[StereoVONodeConfig]):
             dt = seconds(motion)
             velocity, Sigma = -lie.se3_log(T_2_1) / dt, Sigma_2_1 / dt**2
         names = frames.odom_frame, frames.base_frame
-        self.publish(
-            self._odometry, odometry_message(stamp_ns, names, T_w_b, Sigma_b_w, velocity, Sigma)
-        )
+        message = odometry_message(stamp_ns, names, T_w_b, Sigma_b_w, velocity, Sigma)
+        self.publish(self._odometry, message)
+        self._trail.add(message)
 
     def figures(self) -> dict[str, str]:
         """How the last frame went."""

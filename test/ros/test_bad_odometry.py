@@ -58,7 +58,7 @@ class Drive:
     def __init__(self) -> None:
         self.bench = Bench("drive")
         self.node = FusionNode(
-            parameter_overrides=overrides(max_wait_s=5.0, output__path_period_s=0.0)
+            parameter_overrides=overrides(max_wait_s=5.0, output__path__period_s=0.0)
         )
         self.vo = self.bench.publisher(Odometry, "vo/odometry")
         self.rotation = self.bench.publisher(PoseWithCovarianceStamped, "relative_rotation")
