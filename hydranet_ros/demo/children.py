@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
+import re
 import signal
 import subprocess
+import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -14,6 +17,18 @@ from hydranet_ros.errors import HydraNetError
 POLL_S = 0.05
 # A node ends within two seconds of a signal.
 PATIENCE_S = 5.0
+# [ERROR] [1700000000.123456789] [node]:
+LOG_PREFIX = re.compile(r"^\[\w+\] \[[\d.]+\] \[[^\]]*\]: ")
+
+
+# Loaded here: between fork and exec only the call itself is safe.
+_LIBC = ctypes.CDLL(None)
+_PR_SET_PDEATHSIG = 1
+
+
+def _end_with_parent() -> None:
+    """Let Linux send SIGINT to this process when its parent was killed and could not."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGINT)
 
 
 class Children:
@@ -45,6 +60,7 @@ class Children:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                preexec_fn=_end_with_parent if sys.platform == "linux" else None,
             )
 
     def log(self, name: str) -> Path:
@@ -83,7 +99,8 @@ class Children:
         if code is None or (ended_well and code == 0):
             return
         lines = self.log(name).read_text(errors="replace").splitlines()
-        last = next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
+        last = next((line for line in reversed(lines) if line.strip()), "it said nothing")
+        last = LOG_PREFIX.sub("", last.strip())
         raise HydraNetError(f"{name} ended with code {code}: {last} (see {self.log(name)})")
 
     def end_all(self) -> None:

@@ -91,8 +91,11 @@ class RecorderNode(Node):
         heard = partial(self._hear, topic, kind, bag)
         self.create_subscription(message, name, heard, QoSProfile(depth=DEPTH), raw=True)
 
-    def _hear(self, topic: str, kind: str, bag: BagWriter, data: bytes) -> None:
-        bag.write(Message(topic, kind, time.time_ns(), data))
+    def _hear(
+        self, topic: str, kind: str, bag: BagWriter, data: bytes, about_it: dict[str, int]
+    ) -> None:
+        # When the middleware had it: we may have been busy with others meanwhile.
+        bag.write(Message(topic, kind, about_it["received_timestamp"], data))
         if topic != BACKGROUND:
             self._heard = time.monotonic()
 

@@ -94,7 +94,7 @@ def test_it_shows_a_table_and_says_where_the_rest_is(finished: tuple[Path, str])
     assert str(out / "report.html") in lines[4]
     figures = json.loads((out / "metrics.json").read_text())
     assert 0.0 < figures["latency_p50_ms"] <= figures["latency_p95_ms"]
-    assert figures["played_hz"] == pytest.approx(10.0, abs=1.0)
+    assert figures["played_hz"] == pytest.approx(10.0, abs=2.0)
     assert figures["vo"]["f2f_deg"] < 0.02
 
 
@@ -147,18 +147,35 @@ def test_fused_odometry_arrives_for_every_frame_but_the_first(
         assert np.isfinite(lie.se3_log(pose)).all()
 
 
+def wait_until_playing(child: subprocess.Popen[str], out: Path) -> None:
+    deadline = time.monotonic() + 90.0
+    while not (out / "logs" / "player_node.log").exists():
+        assert child.poll() is None, child.stderr.read() if child.stderr else ""
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert len(nodes_of(out)) == 5
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells children of a killed parent")
+def test_a_kill_ends_the_nodes_as_well(street: Path, weights: Path, tmp_path: Path) -> None:
+    arguments = ("--source", str(street), "--out", str(tmp_path), "--weights", str(weights))
+    with demo(*arguments, "--rate", "0.1") as child:
+        wait_until_playing(child, tmp_path)
+        child.kill()
+        child.communicate(timeout=20)
+    deadline = time.monotonic() + 20.0
+    while nodes_of(tmp_path) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert nodes_of(tmp_path) == []
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_the_nodes_as_well(
     street: Path, weights: Path, tmp_path: Path, number: signal.Signals
 ) -> None:
     arguments = ("--source", str(street), "--out", str(tmp_path), "--weights", str(weights))
     with demo(*arguments, "--rate", "0.1") as child:
-        deadline = time.monotonic() + 90.0
-        while not (tmp_path / "logs" / "player_node.log").exists():
-            assert child.poll() is None, child.stderr.read() if child.stderr else ""
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
-        assert len(nodes_of(tmp_path)) == 5
+        wait_until_playing(child, tmp_path)
         child.send_signal(number)
         _, complaint = child.communicate(timeout=20)
     assert (child.returncode, complaint) == (130, "hydranet demo: interrupted\n")
