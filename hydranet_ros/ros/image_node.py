@@ -135,6 +135,7 @@ class ImageNode(ManagedNode[Config], Generic[Config]):
         except Exception:
             # A node that hears and does not work is worse than one that ends.
             self.get_logger().fatal(f"the worker failed, the node ends: {traceback.format_exc()}")
+            self.failed = True
             self.context.try_shutdown()
             raise
 

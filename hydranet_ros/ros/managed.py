@@ -7,6 +7,7 @@ over a topic ends a node.
 
 from __future__ import annotations
 
+import signal
 import sys
 import time
 import traceback
@@ -23,6 +24,7 @@ from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
 from rclpy.impl.implementation_singleton import rclpy_implementation
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
 from rclpy.qos import QoSProfile
+from rclpy.signals import SignalHandlerOptions
 from rclpy.subscription import Subscription
 
 from hydranet_ros.errors import HydraNetError
@@ -33,6 +35,7 @@ from hydranet_ros.ros.quality import OUTPUT, QualityConfig, publishers_of
 from hydranet_ros.settings import about
 
 RCLError = rclpy_implementation.RCLError
+SIGNAL_PERIOD_S = 0.1  # of looking for an interruption
 PERIOD_S = 1.0  # of diagnostics, and of looking for silence
 
 
@@ -81,7 +84,7 @@ class ManagedNode(LifecycleNode, Generic[Config]):
         super().__init__(name, **options)
         self.complain = Complaints(self.get_logger())
         self.pace = Pace()
-        self.active = False
+        self.active = self.failed = False
         self.settings = Parameters(self, kind, self.changed)
         self.ears: list[Ear] = []
         self._open_subscriptions: list[Subscription[Any]] = []
@@ -252,32 +255,54 @@ class ManagedNode(LifecycleNode, Generic[Config]):
         return [f"silence on {ear.topic}" for ear in silent]
 
 
+class Interruption:
+    """SIGINT and SIGTERM: the first ends the node, further ones change nothing.
+
+    `ros2 launch` and a terminal both send SIGINT, and the second must not break the clean end.
+    """
+
+    def __init__(self) -> None:
+        self.came = False
+        self.starting = True
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._handle)
+
+    def _handle(self, number: int, frame: object) -> None:
+        first, self.came = not self.came, True
+        if first and self.starting:  # to load torch may take long
+            raise KeyboardInterrupt
+
+
 def run(make: Callable[[], ManagedNode[Any]], arguments: list[str] | None = None) -> int:
     """Make a node and spin it until it is interrupted; the exit code is 0, 2 for bad input."""
+    interruption = Interruption()
     node: ManagedNode[Any] | None = None
     try:
-        rclpy.init(args=arguments)
+        rclpy.init(args=arguments, signal_handler_options=SignalHandlerOptions.NO)
         node = make()
         if node.config.autostart and not _started(node):
             return 2
-        executor = SingleThreadedExecutor()
-        executor.add_node(node)
-        executor.spin()
+        _spin(node, interruption)
     except (KeyboardInterrupt, ExternalShutdownException):
         pass
-    except HydraNetError as error:
-        print(error, file=sys.stderr)
-        return 2
-    except RCLError as error:
+    except (HydraNetError, RCLError) as error:
         print(" ".join(str(error).split()), file=sys.stderr)
         return 2
     finally:
         if node is not None:
             node.end()
         rclpy.try_shutdown()
-    return 0
+    return 1 if node is not None and node.failed else 0
 
 
 def _started(node: ManagedNode[Any]) -> bool:
     steps = (node.trigger_configure, node.trigger_activate)
     return all(step() == TransitionCallbackReturn.SUCCESS for step in steps)
+
+
+def _spin(node: ManagedNode[Any], interruption: Interruption) -> None:
+    executor = SingleThreadedExecutor()
+    executor.add_node(node)
+    interruption.starting = False
+    while not interruption.came:
+        executor.spin_once(timeout_sec=SIGNAL_PERIOD_S)

@@ -153,10 +153,12 @@ def camera_info(camera: StereoCamera, shape: tuple[int, int], right: bool) -> Ca
 class StereoRig:
     """The four topics of a stereo camera."""
 
-    def __init__(self, bench: Bench, camera: StereoCamera, shape: tuple[int, int]) -> None:
-        self.bench = bench
-        self.images = [bench.publisher(Image, f"{s}/image_rect") for s in ("left", "right")]
-        self.infos = [bench.publisher(CameraInfo, f"{s}/camera_info") for s in ("left", "right")]
+    def __init__(
+        self, bench: Bench, camera: StereoCamera, shape: tuple[int, int], prefix: str = ""
+    ) -> None:
+        sides = [f"{prefix}{side}" for side in ("left", "right")]
+        self.images = [bench.publisher(Image, f"{side}/image_rect") for side in sides]
+        self.infos = [bench.publisher(CameraInfo, f"{side}/camera_info") for side in sides]
         self.calibration = [camera_info(camera, shape, right) for right in (False, True)]
 
     def listened(self, count: int) -> bool:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -135,7 +138,7 @@ def test_silence_is_told_with_topic_and_qos(
 
 def test_under_overload_the_newest_frame_is_next(bench: Bench, vo: SimpleNamespace) -> None:
     """Ten pairs while the node is at the first: the last is next, nine are counted."""
-    rig = StereoRig(bench, CAMERA, SHAPE)
+    rig = StereoRig(bench, CAMERA, SHAPE, "/slow/")
     node, seen, busy = vo.node, [], [True]
 
     def slow(arrival: object, images: object) -> None:
@@ -144,9 +147,6 @@ def test_under_overload_the_newest_frame_is_next(bench: Bench, vo: SimpleNamespa
             time.sleep(0.01)
 
     node.work = slow
-    for side, topic in enumerate(("left", "right")):
-        rig.images[side] = bench.publisher(Image, f"/slow/{topic}/image_rect")
-        rig.infos[side] = bench.publisher(type(rig.calibration[0]), f"/slow/{topic}/camera_info")
     assert bench.spin_until(lambda: rig.listened(1), 10.0)
     rig.send(10**9, TEXTURE, TEXTURE)
     assert bench.spin_until(lambda: seen, 10.0)
@@ -200,3 +200,39 @@ def test_large_images_need_the_profile(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_messages_keep_nanoseconds() -> None:
     assert stamp_ns(image(TEXTURE, 1_700_000_000_123_456_789).header.stamp) % 1000 == 789
+
+
+def test_a_second_interruption_changes_nothing(bench: Bench, tmp_path: Path) -> None:
+    with processes(tmp_path, stereo_vo_node=["-r", "__ns:=/twice"]) as nodes:
+        node = nodes["stereo_vo_node"]
+        topic = "/twice/left/image_rect"
+        assert bench.spin_until(lambda: bench.node.count_subscribers(topic) == 1, 30.0)
+        for _ in range(3):
+            node.process.send_signal(signal.SIGINT)
+            time.sleep(0.02)
+        assert node.process.wait(timeout=20.0) == 0, node.log
+    assert "Traceback" not in node.log
+
+
+def test_a_fault_of_our_own_ends_the_node_visibly(bench: Bench) -> None:
+    program = """
+import sys
+from hydranet_ros.ros import stereo_vo_node
+def broken(self, arrival): raise KeyError("a fault of our own")
+stereo_vo_node.StereoVONode._work_on = broken
+sys.exit(stereo_vo_node.main())
+"""
+    command = [sys.executable, "-c", program, "--ros-args", "-r", "__ns:=/faulty"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            rig = StereoRig(bench, CAMERA, SHAPE, "/faulty/")
+            deadline, nanoseconds = time.monotonic() + 60.0, 10**9
+            while process.poll() is None and time.monotonic() < deadline:
+                nanoseconds += 10**8
+                rig.send(nanoseconds, TEXTURE, TEXTURE)
+                bench.spin(0.1)
+        finally:
+            process.kill()
+        assert process.stderr is not None
+        assert "KeyError: 'a fault of our own'" in process.stderr.read()
+    assert process.returncode == 1
