@@ -71,6 +71,19 @@ class VisualGyro:
         """The flow method in use."""
         return self._flows[0].method
 
+    def settings(self) -> dict[str, Any]:
+        """What the estimates depend on, as plain values."""
+        provenance = self.predictor.weights.provenance
+        return {
+            "cameras": "stereo" if self.stereo else "mono",
+            "flow": self.method,
+            "weights": {
+                "preset": self.predictor.model.config.preset,
+                "command": provenance.command,
+                "seed": provenance.seed,
+            },
+        }
+
     def reset(self) -> None:
         """Forget the last image: the next one begins anew."""
         self._last, self.flow = None, None
@@ -86,12 +99,13 @@ class VisualGyro:
         if last is None:
             return None
         flows = [
-            flow(before, now) for flow, before, now in zip(self._flows, last[1], images, strict=True)
+            flow(before, now)
+            for flow, before, now in zip(self._flows, last[1], images, strict=True)
         ]
         self.flow = flows[0]
         inputs = [(each.flow[None], each.mask[None]) for each in flows]
         if self.stereo:
-            found = self.predictor.predict_stereo(*inputs)
+            found = self.predictor.predict_stereo(inputs[0], inputs[1])
         else:
             found = self.predictor.predict(*inputs[0])
         (rotation,) = found.rotations([(last[0], stamp_ns)])

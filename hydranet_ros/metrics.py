@@ -76,6 +76,59 @@ def evaluate(
     )
 
 
+@dataclass(frozen=True)
+class RotationFigures:
+    """Of rotations between neighbouring frames.
+
+    mean_deg                      mean angle to the true rotation
+    nll, nees                     under Sigma = epistemic + aleatoric
+    bias_deg                      mean of Log(C_est C_gt^-1), per axis and frame
+    seg_deg_per_100m              of the rotations chained, with true translations (the paper's)
+    aleatoric_deg, epistemic_deg  root of the median variance per axis
+    """
+
+    mean_deg: float
+    nll: float
+    nees: float
+    bias_deg: tuple[float, float, float]
+    seg_deg_per_100m: float | None
+    aleatoric_deg: float
+    epistemic_deg: float
+
+
+def evaluate_rotations(
+    C_2_1: Array, Sigma_2_1: Array, epistemic: Array, T_w_c_gt: Array
+) -> RotationFigures:
+    """Compare (N - 1, 3, 3) rotations with N true poses."""
+    phi = rotation_errors(C_2_1, T_w_c_gt)
+    nll, nees = mean_nll_and_nees(phi, Sigma_2_1)
+    x, y, z = np.rad2deg(phi.mean(axis=0))
+    T_gt = lie.se3_inverse(T_w_c_gt[1:]) @ T_w_c_gt[:-1]
+    T_w_c, steps = [T_w_c_gt[0]], lie.se3_inverse(lie.se3_from(C_2_1, T_gt[:, :3, 3]))
+    for step in steps:
+        T_w_c.append(T_w_c[-1] @ step)
+    return RotationFigures(
+        float(np.rad2deg(np.linalg.norm(phi, axis=1)).mean()),
+        nll,
+        nees,
+        (float(x), float(y), float(z)),
+        segment_errors(np.array(T_w_c), T_w_c_gt)[1],
+        _median_deg(Sigma_2_1 - epistemic),
+        _median_deg(epistemic),
+    )
+
+
+def rotation_errors(C_2_1: Array, T_w_c_gt: Array) -> Array:
+    """Log(C_est C_gt^-1), (N - 1, 3): left perturbations, as the covariances are."""
+    C_gt = (lie.se3_inverse(T_w_c_gt[1:]) @ T_w_c_gt[:-1])[:, :3, :3]
+    return lie.so3_log(C_2_1 @ lie.so3_inverse(C_gt))
+
+
+def _median_deg(covariances: Array) -> float:
+    variance = np.median(np.trace(covariances, axis1=1, axis2=2)) / 3.0
+    return float(np.rad2deg(np.sqrt(max(variance, 0.0))))
+
+
 def mean_absolute_error(T_w_c_est: Array, T_w_c_gt: Array) -> tuple[float, float]:
     """m-ATE: mean |trans| in m and mean angle in deg of inv(T_est) T_gt."""
     error = lie.se3_inverse(T_w_c_est) @ T_w_c_gt

@@ -2,12 +2,60 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from hydranet_ros import lie
-from hydranet_ros.estimates import RelativePose
+from hydranet_ros.estimates import RelativePose, RelativeRotation
+from hydranet_ros.fusion import FusionConfig, SlidingWindowFusion
+from hydranet_ros.fusion.online import FusedState
+from hydranet_ros.gyro import VisualGyro
 from hydranet_ros.lie import Array
-from hydranet_ros.stereo_vo import VOResult
+from hydranet_ros.sources import Frame
+from hydranet_ros.stereo_vo import StereoVO, VOResult
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """What a frame has given: None where a part is not run, or has nothing to say yet."""
+
+    stamp_ns: int
+    vo: VOResult | None
+    rotation: RelativeRotation | None
+    fused: FusedState | None
+
+
+class Pipeline:
+    """The whole method: visual odometry and the visual gyro, fused in a sliding window."""
+
+    def __init__(
+        self,
+        vo: StereoVO | None = None,
+        gyro: VisualGyro | None = None,
+        fusion: SlidingWindowFusion | None = None,
+    ) -> None:
+        self.vo, self.gyro, self.fusion = vo, gyro, fusion
+
+    def update(self, frame: Frame) -> Step:
+        """Take the next frame in. Both measurements of an interval go into the window at once."""
+        vo = rotation = fused = None
+        if self.vo is not None:
+            vo = self.vo.update(frame.left, frame.right, frame.stamp_ns)
+        if self.gyro is not None:
+            rotation = self.gyro.update(frame.stamp_ns, frame.left, frame.right)
+        if self.fusion is not None:
+            pose = None if vo is None else vo.pose
+            measured = [each for each in (pose, rotation) if each is not None]
+            if measured:
+                fused = self.fusion.update(*measured)
+            elif self.fusion.started:
+                fused = self.fusion.coast(frame.stamp_ns)
+        return Step(frame.stamp_ns, vo, rotation, fused)
+
+
+# Of our own visual odometry and our own network, whose covariances are calibrated.
+OWN_SOURCES = FusionConfig(vo_scale=1.0, vo_floor_m=0.0, vo_floor_deg=0.0)
 
 
 class Odometer:

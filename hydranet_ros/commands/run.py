@@ -4,27 +4,28 @@ from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import asdict, replace
+import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from hydranet_ros import __version__, lie, metrics
-from hydranet_ros.commands.evaluate import table
+from hydranet_ros import __version__
 from hydranet_ros.commands.output import progress, write_run
+from hydranet_ros.commands.run_figures import calibration_table, figures_table
+from hydranet_ros.commands.run_results import Results
 from hydranet_ros.errors import HydraNetError
-from hydranet_ros.lie import Array
-from hydranet_ros.metrics import TrajectoryErrors
-from hydranet_ros.pipeline import Odometer
-from hydranet_ros.sources import STREET, Source, open_source
+from hydranet_ros.fusion import SlidingWindowFusion
+from hydranet_ros.gyro import VisualGyro, open_predictor
+from hydranet_ros.pipeline import OWN_SOURCES, Pipeline
+from hydranet_ros.sources import STREET, Frame, Source, open_source
 from hydranet_ros.stereo_vo import Lost, StereoVO
 
 EXAMPLES = """\
 examples:
-  hydranet run --only vo                                    the simulated street
-  hydranet run dataset/sequences/09 --only vo --out out/09
-  hydranet run dataset/sequences/09 --only vo --max-frames 200 --json
+  hydranet run                                             the simulated street
+  hydranet run dataset/sequences/09 --out out/09
+  hydranet run recording.mcap --only vo --max-frames 200
+  hydranet run dataset/sequences/09 --only rotation --cameras stereo --json
 """
 
 
@@ -32,16 +33,27 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     """Declare the arguments."""
     parser = commands.add_parser(
         "run",
-        help="run over a folder of images, or the simulated street",
+        help="run over a folder of images, a bag, or the simulated street",
         description=(
-            "Run stereo visual odometry over the frames of SOURCE: a folder in KITTI's layout "
-            "(image_0, image_1, calib.txt, times.txt), or 'street', the simulated one."
+            "Run visual odometry, the visual gyro and their fusion over the frames of SOURCE: a "
+            "folder in KITTI's layout (image_0, image_1, calib.txt, times.txt), a rosbag2, or "
+            "'street', the simulated one."
         ),
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("source", metavar="SOURCE", nargs="?", default=STREET)
-    parser.add_argument("--only", choices=("vo",), default="vo", help="the part to run")
+    parser.add_argument("--only", choices=("vo", "rotation"), help="one part, without fusion")
+    parser.add_argument(
+        "--cameras",
+        choices=("mono", "stereo"),
+        default="mono",
+        help="whose flow the network sees: the left camera's, or both (default: mono)",
+    )
+    parser.add_argument(
+        "--weights", type=Path, metavar="FILE", help="of the network (default: those that ship)"
+    )
+    parser.add_argument("--device", default="auto", help="of the network: auto, cpu, cuda, cuda:N")
     parser.add_argument(
         "--poses",
         metavar="FILE",
@@ -62,76 +74,89 @@ def _positive(text: str) -> int:
 def run(options: argparse.Namespace) -> None:
     """Read, track, evaluate, write, print. An interruption keeps what is done."""
     source = open_source(options.source, options.poses, options.max_frames)
-    vo = StereoVO(source.camera)
-    odometer, milliseconds = Odometer(), list[float]()
+    results = Results(source, options.only)
+    pipeline: Pipeline | None = None
     interrupted = False
     try:
-        for frame in progress(source, len(source), "visual odometry"):
-            result = vo.update(frame.left, frame.right, frame.stamp_ns)
-            if result.lost is Lost.SWAPPED_CAMERAS and not odometer.steps:
-                raise HydraNetError(f"{options.source}: {result.lost.value}")
-            odometer.add(result)
-            if result.ok:
-                milliseconds.append(result.statistics.milliseconds)
+        for frame in progress(source, len(source), options.only or "run"):
+            pipeline = pipeline or open_pipeline(options, source, frame)
+            start = time.perf_counter()
+            step = pipeline.update(frame)
+            results.add(step, 1e3 * (time.perf_counter() - start))
+            swapped = step.vo is not None and step.vo.lost is Lost.SWAPPED_CAMERAS
+            if swapped and not results.odometer.steps:
+                raise HydraNetError(f"{options.source}: {Lost.SWAPPED_CAMERAS.value}")
     except KeyboardInterrupt:
         interrupted = True
-    if not odometer.stamps_ns:
+    if pipeline is None or not results.stamps_ns:
         raise KeyboardInterrupt
-    figures = summary(odometer, source)
-    ms_median = float(np.median(milliseconds)) if milliseconds else None
+    figures = results.figures()
     if options.out is not None:
-        settings = {
-            "version": __version__,
-            "source": source.name,
-            "frames": len(odometer.stamps_ns),
-            "camera": asdict(source.camera),
-            "stereo_vo": asdict(vo.config),
-        }
-        stamps = np.array(odometer.stamps_ns, dtype=np.int64)
-        timing = {"ms_median": ms_median}
-        write_run(options.out, {"vo": np.array(odometer.T_w_c)}, stamps, figures, settings, timing)
+        _write(options.out, results, figures, _settings(pipeline, source, results))
     if options.json:
-        keys = ("frames", "lost")
-        print(json.dumps({**{k: figures[k] for k in keys}, "ms_median": ms_median, **figures}))
+        print(
+            json.dumps({"frames": figures.pop("frames"), "ms_median": results.ms_median} | figures)
+        )
     else:
-        print(report(figures, ms_median, options.out))
+        print(_text(results, figures, options.out))
     if interrupted:
         raise KeyboardInterrupt
 
 
-def summary(odometer: Odometer, source: Source) -> dict[str, Any]:
-    """The figures that do not depend on the machine."""
-    figures: dict[str, Any] = {"frames": len(odometer.stamps_ns), "lost": odometer.lost}
-    if source.T_w_c is not None:
-        figures["vo"] = errors(odometer, source.T_w_c).as_dict()
-    return figures
+def open_pipeline(options: argparse.Namespace, source: Source, frame: Frame) -> Pipeline:
+    """The parts that are asked for."""
+    vo = None if options.only == "rotation" else StereoVO(source.camera)
+    if options.only == "vo":
+        return Pipeline(vo)
+    predictor = open_predictor(options.weights, options.device)
+    height, width = frame.left.shape
+    stereo = options.cameras == "stereo"
+    gyro = VisualGyro(predictor, source.camera.left, (height, width), stereo)
+    return Pipeline(vo, gyro, None if vo is None else SlidingWindowFusion(OWN_SOURCES))
 
 
-def errors(odometer: Odometer, T_w_c_gt: Array) -> TrajectoryErrors:
-    """Errors from the first true pose on; NLL and NEES over the motions that were measured."""
-    truth = T_w_c_gt[: len(odometer.T_w_c)]
-    found = metrics.evaluate(np.array(odometer.T_w_c), truth, alignment="first")
-    if not odometer.steps:
-        return found
-    index = {stamp: i for i, stamp in enumerate(odometer.stamps_ns)}
-    first = [index[step.stamp_1_ns] for step in odometer.steps]
-    last = [index[step.stamp_2_ns] for step in odometer.steps]
-    T_gt = lie.se3_inverse(truth[last]) @ truth[first]
-    T_est = np.array([step.T_2_1 for step in odometer.steps])
-    Sigma = np.array([step.Sigma_2_1 for step in odometer.steps])
-    nll, nees = metrics.mean_nll_and_nees(lie.se3_log(T_est @ lie.se3_inverse(T_gt)), Sigma)
-    return replace(found, nll=nll, nees=nees)
+def _settings(pipeline: Pipeline, source: Source, results: Results) -> dict[str, Any]:
+    settings: dict[str, Any] = {
+        "version": __version__,
+        "source": source.name,
+        "frames": len(results.stamps_ns),
+        "camera": asdict(source.camera),
+    }
+    if pipeline.vo is not None:
+        settings["stereo_vo"] = asdict(pipeline.vo.config)
+    if pipeline.gyro is not None:
+        settings["gyro"] = pipeline.gyro.settings()
+    if pipeline.fusion is not None:
+        settings["fusion"] = asdict(pipeline.fusion.config)
+    return settings
 
 
-def report(figures: dict[str, Any], ms_median: float | None, out: Path | None) -> str:
+def _write(
+    folder: Path, results: Results, figures: dict[str, Any], settings: dict[str, Any]
+) -> None:
+    timing = {"ms_median": results.ms_median}
+    write_run(folder, results.trajectories(), results.stamps(), figures, settings, timing)
+    if results.rotations:
+        results.write_rotations(folder / "rotation.csv")
+    results.write_report(folder)
+
+
+def _text(results: Results, figures: dict[str, Any], out: Path | None) -> str:
     """What a person wants to read."""
-    lines = [f"{figures['frames']} frames, {figures['lost']} lost"]
-    if ms_median is not None:
-        lines.append(f"{ms_median:.1f} ms per frame, {1e3 / ms_median:.0f} frames per second")
-    if "vo" in figures:
-        lines.append(table(figures["vo"]))
-    else:
+    lines = [f"{figures['frames']} frames" + _lost(figures)]
+    if results.ms_median is not None:
+        rate = 1e3 / results.ms_median
+        lines.append(f"{results.ms_median:.1f} ms per frame, {rate:.0f} frames per second")
+    if results.truth is None:
         lines.append("no true poses found: nothing to compare with (--poses FILE)")
+    else:
+        lines += [figures_table(figures)]
+        if results.rotations:
+            lines.append(calibration_table(results.rotations, results.truth))
     if out is not None:
         lines.append(f"written to {out}")
     return "\n".join(lines)
+
+
+def _lost(figures: dict[str, Any]) -> str:
+    return f", {figures['lost']} lost" if "lost" in figures else ""

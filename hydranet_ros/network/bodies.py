@@ -10,10 +10,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from hydranet_ros.camera import CanonicalGrid
-from hydranet_ros.network import anchor
+from hydranet_ros.network import epipolar, quaternion
 from hydranet_ros.network.config import NetworkConfig
 
-_UPPER = [0, 0, 0, 1, 1, 2], [0, 1, 2, 1, 2, 2]  # rows and columns of an upper triangle
+_FLOW_UNIT = 0.03  # typical flow between frames: inputs of order 1
+_RESIDUAL_UNIT = 1e-3  # typical error of flow across the epipolar lines
+_NOISE_UNIT = 5e-4
+_REFINEMENTS = 3
+_REFINED_SCALE = 7e-4
 
 
 class Body(NamedTuple):
@@ -21,6 +25,7 @@ class Body(NamedTuple):
 
     features: Tensor
     anchor: Tensor | None = None
+    root: Tensor | None = None  # (batch, 3, 3), what the covariance head scales
 
 
 def conv_norm(inputs: int, outputs: int, stride: int = 1, dilation: int = 1) -> nn.Sequential:
@@ -87,76 +92,117 @@ class Residual(nn.Module):
 
 
 class FlowBody(nn.Module):
-    """For flow on the canonical grid: look, solve for the rotation, look at what it leaves.
+    """For flow on the canonical grid: solve for the motion, look at what it leaves, solve again.
 
-    The first part sees flow, mask and position at a quarter of the resolution, and says per cell
-    how much it counts and how much of it is parallax. The second part sees what the least-squares
-    rotation leaves over, which is parallax and faults, and keeps positions: it ends in a linear
-    layer over all of them instead of a mean.
+    A robust solution of the epipolar geometry comes first and has nothing to learn. The network
+    sees what it leaves of the flow, says per cell how much that counts, and the solution is
+    refined with these weights. Then it looks once more, keeping positions: the heads correct what
+    is left, and the covariance head scales what the geometry says of the covariance.
     """
 
-    STATISTICS = 12  # of the anchor: 3 rotation, 6 normal matrix, 2 residual, 1 valid share
+    STATISTICS = 17  # of the solution: see _statistics
 
     def __init__(self, config: NetworkConfig) -> None:
         super().__init__()
         assert config.grid is not None
-        self.with_anchor = config.anchor
-        self.flow_scale = 0.03  # typical flow between frames: inputs of order 1
+        self.shape = config.grid.rows // 2, config.grid.columns // 2
         self.points: Tensor
-        self.register_buffer("points", anchor.grid_points(config.grid)[None])
+        self.register_buffer("points", epipolar.grid_points(config.grid)[None])
+        self.near = conv_unit(9, 16)
         self.look = nn.Sequential(
-            conv_unit(5, 32, stride=2),
-            conv_unit(32, 48, stride=2),
-            Residual(48),
-            Residual(48, dilation=2),
+            conv_unit(16, 32, stride=2), Residual(32, dilation=2), Residual(32, dilation=4)
         )
-        self.evidence = nn.Conv2d(48, 4, 1)  # 2 log weights, 2 parallax
-        # Start as plain least squares on the whole flow: no weights, no parallax.
+        self.evidence = nn.Conv2d(48, 1, 1)  # log weight
+        # Start with the geometry as it is: all weights equal.
         nn.init.zeros_(self.evidence.weight)
         nn.init.zeros_(self.evidence.bias)  # type: ignore[arg-type]
         self.review = nn.Sequential(
-            conv_unit(50, 96, stride=2),
-            Residual(96),
-            conv_unit(96, 128, stride=2),
-            Residual(128),
-            nn.Conv2d(128, 32, 1),
+            conv_unit(34, 48, stride=2),
+            conv_unit(48, 64, stride=2),
+            nn.Conv2d(64, 24, 1),
             nn.Flatten(),
         )
-        self.linear = nn.Linear(32 * _sixteenth(config.grid), config.features)
+        self.linear = nn.Linear(24 * _sixteenth(config.grid), config.features)
         self.width = config.features + self.STATISTICS
 
     def forward(self, x: Tensor) -> Body:
-        """(batch, 3, rows, columns), u v mask -> (batch, features + 12), (batch, 4)."""
+        """(batch, 3, rows, columns), u v mask -> features, rotation (batch, 4), root of Sigma."""
         flow, mask = x[:, :2], x[:, 2:].clamp(0.0, 1.0)
-        points = self.points.expand(len(x), -1, -1, -1)
-        seen = self.look(torch.cat([flow / self.flow_scale, mask, points], dim=1))
-        evidence = self.evidence(seen)
         with torch.autocast(x.device.type, enabled=False):  # angles of 1e-4 need float32
-            cells = anchor.pool(points, flow, mask, 4)
-            log_weight, parallax = evidence.to(x.dtype).split(2, dim=1)
-            if self.with_anchor:
-                weight = torch.exp(8.0 * torch.tanh(log_weight / 8.0))
-                found = anchor.solve(cells, weight, self.flow_scale * parallax)
-                left_over, statistics = found.residual, self._statistics(found, cells)
-            else:
-                found, left_over = None, cells.flow
-                statistics = x.new_zeros(len(x), self.STATISTICS)
-        z = self.review(torch.cat([seen, left_over / self.flow_scale], dim=1))
+            fine = epipolar.pool(self.points, flow, mask, 2)
+            with torch.no_grad():
+                first = epipolar.solve(epipolar.pool(self.points, flow, mask, 4), fine)
+            seen = self._seen(fine, first)
+        near = self.near(seen)
+        far = self.look(near)
+        up = functional.interpolate(far, self.shape, mode="bilinear", align_corners=False)
+        evidence = self.evidence(torch.cat([near, up], dim=1))
+        with torch.autocast(x.device.type, enabled=False):
+            log_weight = 4.0 * torch.tanh(evidence.to(x.dtype).flatten(1) / 4.0)
+            weight = fine.valid[:, 0] * torch.exp(log_weight)
+            motion = first
+            for _ in range(_REFINEMENTS):
+                motion = epipolar.step(fine, motion, weight, _REFINED_SCALE)
+            root = epipolar.covariance_root(fine, motion, weight, _REFINED_SCALE)
+            left = epipolar.residuals(fine, motion)
+            statistics = self._statistics(motion, root, left, weight, fine.valid)
+            pair = torch.stack([left.across / _RESIDUAL_UNIT, log_weight], dim=1)
+            pair = (pair.clamp(-5.0, 5.0) * fine.valid).view(-1, 2, *self.shape)
+        z = self.review(torch.cat([far, functional.avg_pool2d(pair, 2)], dim=1))
         features = torch.cat([functional.relu(self.linear(z)), statistics], dim=1)
-        return Body(features, None if found is None else found.quaternion)
+        return Body(features, quaternion.from_matrix(motion.C), root)
 
-    def _statistics(self, found: anchor.Anchor, cells: anchor.Cells) -> Tensor:
-        """(batch, 12): what the covariance should know of the solution."""
-        upper = found.normal[:, _UPPER[0], _UPPER[1]]
+    def _seen(self, cells: epipolar.Cells, motion: epipolar.Motion) -> Tensor:
+        """(batch, 9, rows / 2, columns / 2): what the solution leaves, and where."""
+        left = epipolar.residuals(cells, motion)
+        across, along = left.across[:, None], left.along[:, None]
+        maps = [
+            cells.points,
+            cells.valid,
+            _squashed(torch.stack(left.f, dim=1) / _FLOW_UNIT),
+            _squashed(across / _RESIDUAL_UNIT),
+            _squashed(across.abs() / (along.abs() + _NOISE_UNIT)),
+            _squashed(along / (left.depth[:, None] + _NOISE_UNIT)),
+            _squashed(
+                torch.hypot(*(cells.target - cells.points).unbind(dim=1))[:, None] / _FLOW_UNIT
+            ),
+        ]
+        seen = torch.cat(maps, dim=1) * cells.valid
+        return seen.view(len(seen), -1, *self.shape)
+
+    def _statistics(
+        self,
+        motion: epipolar.Motion,
+        root: Tensor,
+        left: epipolar.Residuals,
+        weight: Tensor,
+        valid: Tensor,
+    ) -> Tensor:
+        """(batch, 17): what heads and covariance should know of the solution."""
+        total = weight.sum(dim=1, keepdim=True) + 1e-6
+        rms = ((weight * left.across**2).sum(dim=1, keepdim=True) / total + 1e-10).sqrt()
+        turn = 2.0 * quaternion.from_matrix(motion.C)[:, 1:] / _FLOW_UNIT
+        diagonal = root.diagonal(dim1=1, dim2=2)
+        below = torch.stack([root[:, 1, 0], root[:, 2, 0], root[:, 2, 1]], dim=1)
         return torch.cat(
             [
-                2.0 * found.quaternion[:, 1:] / self.flow_scale,
-                upper,
-                torch.log(found.rms / self.flow_scale + 1e-3),
-                cells.valid.mean(dim=(2, 3)),
+                _squashed(turn),
+                motion.t,
+                torch.log(diagonal / 1e-3),
+                _squashed(below / 1e-3),
+                torch.log(rms / _RESIDUAL_UNIT),
+                torch.log(left.depth / _FLOW_UNIT + 1e-3),
+                valid.mean(dim=2),
+                torch.log(total / valid.shape[2] + 1e-3),
+                torch.log1p(left.across.abs().mean(dim=1, keepdim=True) / _RESIDUAL_UNIT),
             ],
             dim=1,
         )
+
+
+def _squashed(x: Tensor) -> Tensor:
+    """Nearly x up to 2, and never more than 4: wild flow must not drown the rest."""
+    return 4.0 * torch.tanh(x / 4.0)
 
 
 def _sixteenth(grid: CanonicalGrid) -> int:

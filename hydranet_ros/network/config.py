@@ -29,9 +29,9 @@ class NetworkConfig:
     grid: CanonicalGrid | None = field(default_factory=CanonicalGrid)
     """Where the cells of the input look; None where the input is not calibrated flow."""
     heads: int = 25
-    features: int = 128
+    features: int = 64
     """Width of what the body hands to the heads."""
-    head_hidden: int = 64
+    head_hidden: int = 48
     head_dropout: float = 0.0
     covariance_hidden: int = 64
 
@@ -39,18 +39,17 @@ class NetworkConfig:
     """`quaternion`: a head gives 4 numbers, normalised (the paper). `tangent`: a head gives a
     rotation vector in units of `output_scale_rad`, which starts at small rotations."""
     output_scale_rad: float = 0.01
-    anchor: bool = True
-    """Heads correct a weighted least-squares rotation (body `flow` only; see anchor.py)."""
 
     covariance: str = "cholesky"
     """`diagonal`: softplus precisions, what produced the paper's numbers. `cholesky`: a full
     covariance from its factor, what the paper's text describes."""
-    sigma_unit_rad: float = 0.01
-    """Standard deviation that an output of 1 stands for: keeps outputs near 1."""
+    sigma_unit_rad: float = 1.0
+    """Standard deviation that an output of 1 stands for: keeps outputs near 1. For body `flow` it
+    is relative: the covariance head scales what the geometry says."""
     covariance_floor: float = 1e-3
     """Added to each softplus: to precisions for `diagonal`, to deviations for `cholesky`."""
 
-    prior_scale_rad: float = 0.001
+    prior_scale_rad: float = 0.0003
     """Size of each head's fixed random function (see priors.py); 0 is none. What a head does not
     manage to cancel is an error of its own: keep it below the errors that are hoped for."""
     prior_hidden: int = 16
@@ -107,8 +106,6 @@ class NetworkConfig:
                 )
             if self.grid.rows % 4 or self.grid.columns % 4:
                 raise ValueError(f"body 'flow' needs rows and columns in fours, got {self.grid}")
-        elif self.anchor:
-            raise ValueError(f"anchor needs body 'flow', got body {self.body!r}")
 
 
 _PAPER = NetworkConfig(
@@ -121,7 +118,6 @@ _PAPER = NetworkConfig(
     head_dropout=0.5,
     covariance_hidden=256,
     output="quaternion",
-    anchor=False,
     covariance="diagonal",
     sigma_unit_rad=1.0,
     covariance_floor=1e-8,

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from hydranet_ros.network import quaternion
 from hydranet_ros.network.bodies import Body, FlowBody, MLPBody, PaperBody
 from hydranet_ros.network.config import NetworkConfig
-from hydranet_ros.network.heads import CovarianceHead, RotationHeads
+from hydranet_ros.network.heads import CovarianceHead, RotationHeads, at_least_single
 from hydranet_ros.network.priors import RandomPriors
 from hydranet_ros.network.resnet import ResNetBody
 
@@ -48,6 +48,8 @@ class HydraNet(nn.Module):
         body: Body = self.body(x)
         raw = self.heads(body.features)
         root = self.covariance(body.features)
+        if body.root is not None:  # products of lower triangular matrices are so too
+            root = at_least_single(body.root) @ root
         with torch.autocast(x.device.type, enabled=False):
             return HydraOutput(self._rotations(x, raw, body.anchor), root)
 

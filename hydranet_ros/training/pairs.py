@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import zipfile
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +15,19 @@ from numpy.typing import NDArray
 from hydranet_ros import lie
 from hydranet_ros.camera import CanonicalGrid
 from hydranet_ros.errors import FileError
-from hydranet_ros.flow import FlowConfig, FlowEstimator
+from hydranet_ros.flow import FlowConfig, FlowEstimator, GridFlow
 from hydranet_ros.lie import Array
 from hydranet_ros.simulation import Street, StreetConfig
+from hydranet_ros.training.unusual import KINDS
+
+
+class Flow(Protocol):
+    """What turns two images into flow for a network."""
+
+    mask: NDArray[np.bool_]
+
+    def __call__(self, previous: NDArray[np.uint8], current: NDArray[np.uint8]) -> GridFlow:
+        """The flow from the previous image to the current one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,6 +37,7 @@ class FlowPairs:
     flow: NDArray[np.float16]  # (pairs, 2, rows, columns), 0 where the mask is False
     mask: NDArray[np.bool_]  # (rows, columns)
     phi: Array  # (pairs, 3), rad
+    unusual: NDArray[np.float16]  # (any, 2, rows, columns), flow that tells nothing
 
     def __post_init__(self) -> None:
         if self.flow.shape != (len(self.phi), 2, *self.mask.shape) or self.phi.shape[1:] != (3,):
@@ -42,7 +53,7 @@ class FlowPairs:
 def image_pairs(
     images: Sequence[NDArray[np.uint8]],
     T_w_c: Array,
-    flow: FlowEstimator,
+    flow: Flow,
     steps: Sequence[tuple[int, int]],
 ) -> FlowPairs:
     """The flow from image i to image j for each (i, j), in the order that was given."""
@@ -51,7 +62,8 @@ def image_pairs(
     C_w_c = T_w_c[:, :3, :3]
     C_2_1 = lie.so3_inverse(C_w_c[second]) @ C_w_c[first]
     stack = np.array(fields_, dtype=np.float16).reshape(-1, 2, *flow.mask.shape)
-    return FlowPairs(stack, np.array(flow.mask), lie.so3_log(C_2_1))
+    nothing = np.zeros((0, *stack.shape[1:]), dtype=np.float16)
+    return FlowPairs(stack, np.array(flow.mask), lie.so3_log(C_2_1), nothing)
 
 
 def frame_steps(frames: int, gaps: Sequence[int], both_ways: bool = True) -> list[tuple[int, int]]:
@@ -65,12 +77,28 @@ def rendered_pairs(
     flow: FlowConfig | None = None,
     grid: CanonicalGrid | None = None,
     gaps: Sequence[int] = (1, 2, 3),
+    unusual: int = 2,
 ) -> FlowPairs:
-    """A simulated drive, photographed by its left camera and put through the real flow."""
+    """A simulated drive, photographed by its left camera and put through the real flow.
+
+    `unusual` pairs are made of each kind in `training.unusual`.
+    """
     street = Street(config)
     images = [street.photograph(i) for i in range(len(street))]
     estimator = FlowEstimator(street.camera.left, images[0].shape, flow, grid)
-    return image_pairs(images, street.T_w_c, estimator, frame_steps(len(images), gaps))
+    pairs = image_pairs(images, street.T_w_c, estimator, frame_steps(len(images), gaps))
+    rng = np.random.default_rng([config.seed, 3])
+    return replace(pairs, unusual=_unusual_flows(images, estimator, unusual, rng))
+
+
+def _unusual_flows(
+    images: Sequence[NDArray[np.uint8]], flow: FlowEstimator, each: int, rng: np.random.Generator
+) -> NDArray[np.float16]:
+    found = []
+    for spoil in [*KINDS.values()] * each:
+        i = int(rng.integers(len(images) - 1))
+        found.append(flow(*spoil(images[i], images[i + 1], rng)).flow)
+    return np.array(found, dtype=np.float16).reshape(-1, 2, *flow.mask.shape)
 
 
 def write_pairs(path: Path, pairs: FlowPairs) -> None:

@@ -1,0 +1,126 @@
+"""`hydranet train`: from a configuration to weights, on simulated streets or KITTI folders."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from hydranet_ros.errors import HydraNetError
+
+if TYPE_CHECKING:
+    from hydranet_ros.training.config import TrainingConfig
+    from hydranet_ros.training.dataset import FlowDataset
+    from hydranet_ros.training.loop import Training
+
+WEIGHTS = "weights.safetensors"
+EXAMPLES = f"""\
+examples:
+  hydranet train --out out/default                     what made the weights that ship
+  hydranet train --config mine.yaml --out out/mine     other settings; see below
+  torchrun --nproc-per-node 2 -m hydranet_ros.cli train --out out/default
+
+A configuration names what differs from its base, 'default' (simulated streets) or 'paper':
+  base: default
+  seed: 3
+  epochs: 10
+  data: {{streets: 200, gaps: [1, 2]}}
+An interrupted training goes on where it was when started again with the same --out, which then has
+{WEIGHTS}, config.yaml, log.csv (a line per epoch) and checkpoint.pt.
+"""
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the arguments."""
+    parser = commands.add_parser(
+        "train",
+        help="train a network on simulated streets or KITTI folders",
+        description="Train HydraNet, calibrate its covariances, and write its weights.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--config", default="default", metavar="NAME|FILE", help="default, paper, or a YAML file"
+    )
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="the results")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
+    parser.add_argument(
+        "--cache", type=Path, metavar="DIR", help="where flow is kept (~/.cache/hydranet)"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Prepare the data, train, calibrate, write."""
+    try:
+        from hydranet_ros.network.predictor import choose_device
+        from hydranet_ros.training.config import read_config
+        from hydranet_ros.training.processes import joined_processes
+    except ModuleNotFoundError as error:
+        if error.name not in ("torch", "safetensors"):
+            raise
+        raise HydraNetError(
+            f"training needs {error.name}: pip install torch safetensors"
+        ) from None
+    config = read_config(options.config)
+    device = choose_device(options.device)
+    try:
+        options.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise HydraNetError(f"--out {options.out}: cannot be made: {error.strerror}") from None
+    with joined_processes(device) as processes:
+        from hydranet_ros.training.loop import Training
+
+        data, validation = _data(config, options, processes)
+        training = Training(config, data, validation, options.out, device, processes)
+        training.run()
+        if processes.first:
+            _finish(config, training, validation, options)
+
+
+def _data(
+    config: TrainingConfig, options: argparse.Namespace, processes: Any
+) -> tuple[FlowDataset, FlowDataset]:
+    """The first process makes what is missing, the others then find it."""
+    from hydranet_ros.training.prepare import default_cache, prepare
+
+    cache = options.cache or default_cache()
+    if not processes.first:
+        processes.wait()
+        return prepare(config, cache)
+    data = prepare(config, cache)
+    processes.wait()
+    return data
+
+
+def _finish(
+    config: TrainingConfig,
+    training: Training,
+    validation: FlowDataset,
+    options: argparse.Namespace,
+) -> None:
+    from hydranet_ros.network import Provenance, Weights, save_weights
+    from hydranet_ros.training.validation import calibrate, evaluate
+
+    model = training.best_network().cpu()
+    evaluation = evaluate(model, validation)
+    calibration = calibrate(evaluation)
+    figures = evaluation.figures(calibration)
+    source = "KITTI folders" if config.data.kitti else "simulated streets"
+    provenance = Provenance(
+        flow_method=config.data.flow,
+        command=shlex.join(["hydranet", "train", "--config", str(options.config)]),
+        data=source,
+        seed=config.seed,
+        validation=figures.as_dict(),
+    )
+    save_weights(options.out / WEIGHTS, Weights(model, calibration, provenance))
+    (options.out / "config.yaml").write_text(yaml.safe_dump(config.as_dict(), sort_keys=False))
+    print(f"epoch {training.best_epoch} of {training.epoch} on {source}, validation:")
+    for name, value in figures.as_dict().items():
+        print(f"  {name:>15} {value:.4f}")
+    print(f"written to {options.out / WEIGHTS}", file=sys.stderr)

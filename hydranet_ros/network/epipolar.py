@@ -1,0 +1,262 @@
+"""Rotation and direction of motion from a flow field: the geometry that need not be learned.
+
+A point at x in normalised coordinates, rotated by C, is seen at h = pi(C (x, 1)). What is left of
+its flow, f = x + flow - h, is parallax, and lies on the line through the epipole:
+
+    f x d = 0,   d = t_xy - h t_z,   t the direction of motion (a unit vector).
+
+Across d there is only error; along d there is the unknown depth, of which no more is assumed than
+its scale. Weighted Gauss-Newton over C and t minimises
+
+    sum w |f x d|^2 / |d|^2  +  w noise^2 / (noise^2 + depth^2) |f . d|^2 / |d|^2,
+
+which is the epipolar constraint where there is parallax and plain least squares where there is
+none. It holds for every camera, for rotations of any size that training never saw.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from hydranet_ros.camera import CanonicalGrid
+
+_EPIPOLE = 0.02  # where |d| is less, at the epipole, the direction of d means little
+_NOISE = 5e-4  # of flow, a seventh of a pixel of the canonical image
+# A robust scale for each step: wide at first, to be caught; narrow in the end, to be exact.
+_LEAST_SQUARES_SCALES = (0.03, 0.01, 0.01)
+_HELD_SCALES = (0.02, 0.01, 0.005)  # with the direction of motion as it was guessed
+_COARSE_SCALES = (0.004, 0.003, 0.003, 0.002, 0.002, 0.002)
+_FINE_SCALES = (0.0015, 0.001, 0.0007, 0.0005)
+_HELD = 1e3  # information that holds a direction, against a total weight of 1
+_STARTS = ((0.0, 0.0, 1.0), (1.0, 0.0, 0.1))  # ahead, sideways
+_DAMPING = 1e-4  # of a step, relative to the mean of the normal matrix
+_LEAST_INFORMATION = 1e-7  # per unit of weight: without any flow, steps are 0
+_CELLS_PER_ERROR = 40.0  # errors of this many neighbouring cells are one error
+_PRIOR_SIGMA_RAD = 0.05  # a covariance never exceeds this
+
+
+class Cells(NamedTuple):
+    """A flow field: points and where they are seen next (batch, 2, n), valid (batch, 1, n)."""
+
+    points: Tensor
+    target: Tensor
+    valid: Tensor
+
+
+class Motion(NamedTuple):
+    """C_2_1 (batch, 3, 3), and the direction of motion (batch, 3) in camera 2."""
+
+    C: Tensor
+    t: Tensor
+
+
+class Residuals(NamedTuple):
+    """What a motion leaves of a flow field, (batch, n) each; depth is the scale of along."""
+
+    f: tuple[Tensor, Tensor]
+    across: Tensor  # f x d / |d|, signed
+    along: Tensor  # f . d / |d|
+    depth: Tensor  # (batch, 1)
+
+
+class _At(NamedTuple):
+    """Where a motion puts the points: h, d / |d|, 1 / |d|, and what it leaves."""
+
+    h: tuple[Tensor, Tensor]
+    d: tuple[Tensor, Tensor]
+    size: Tensor
+    left: Residuals
+
+
+def grid_points(grid: CanonicalGrid) -> Tensor:
+    """Centres of the cells of a grid, (2, rows, columns)."""
+    return torch.tensor(grid.centres, dtype=torch.float32).permute(2, 0, 1)
+
+
+def pool(points: Tensor, flow: Tensor, mask: Tensor, factor: int) -> Cells:
+    """Means over blocks of factor x factor cells; a block counts where all of it is valid."""
+    where = functional.avg_pool2d(points, factor)
+    mean = functional.avg_pool2d(flow * mask, factor)
+    valid = (functional.avg_pool2d(mask, factor) > 0.999).to(flow.dtype)
+    where = where.expand_as(mean)
+    return Cells(where.flatten(2), (where + mean).flatten(2), valid.flatten(2))
+
+
+def solve(coarse: Cells, fine: Cells) -> Motion:
+    """The robust motion of a flow field, from several starts on the coarse cells."""
+    batch, starts = len(coarse.points), len(_STARTS)
+    C = _least_squares(coarse)
+    t = functional.normalize(C.new_tensor(_STARTS), dim=1).repeat(batch, 1)
+    many = Cells(*(each.repeat_interleave(starts, dim=0) for each in coarse))
+    motion = Motion(C.repeat_interleave(starts, dim=0), t)
+    ones = many.valid[:, 0]
+    for scale in _HELD_SCALES:
+        motion = step(many, motion, ones, scale, held=_HELD)
+    for scale in _COARSE_SCALES:
+        motion = step(many, motion, ones, scale)
+    left = residuals(many, motion).across
+    cost = (ones * torch.log1p((left / _COARSE_SCALES[-1]) ** 2)).sum(dim=1)
+    # Ahead is what most motions are: another start must be clearly better.
+    cost = cost.view(batch, starts) * cost.new_tensor([0.97] + [1.0] * (starts - 1))
+    best = cost.argmin(dim=1) + starts * torch.arange(batch, device=cost.device)
+    motion = Motion(motion.C[best], motion.t[best])
+    for scale in _FINE_SCALES:
+        motion = step(fine, motion, fine.valid[:, 0], scale)
+    return _forward(fine, motion)
+
+
+def step(cells: Cells, motion: Motion, weight: Tensor, scale: float, held: float = 0.0) -> Motion:
+    """One step of Gauss-Newton; weight (batch, n), and a Cauchy kernel of a scale.
+
+    `held` keeps the direction of motion where it is.
+    """
+    normal, moment = _normal(_place(cells, motion), motion.t, weight, scale)
+    tangent = _tangent(motion.t).to(normal.dtype)
+    normal, moment = _on_sphere(normal, moment, tangent)
+    size = normal.diagonal(dim1=1, dim2=2).mean(dim=1)[:, None, None]
+    eye = torch.eye(5, dtype=normal.dtype, device=normal.device)
+    total = weight.sum(dim=1)[:, None, None].to(normal.dtype)
+    damped = normal + (_DAMPING * size + _LEAST_INFORMATION * total + 1e-12) * eye
+    if held:
+        damped = damped + held * total * torch.diag(eye.new_tensor([0.0, 0.0, 0.0, 1.0, 1.0]))
+    delta = torch.linalg.solve(damped, moment)
+    t = motion.t + (delta[:, None, 3:] @ tangent)[:, 0].to(weight.dtype)
+    C = rotate(delta[:, :3].to(weight.dtype)) @ motion.C
+    return Motion(C, functional.normalize(t, dim=1))
+
+
+def covariance_root(cells: Cells, motion: Motion, weight: Tensor, scale: float) -> Tensor:
+    """(batch, 3, 3) lower L, L L^T the covariance of the rotation if flow errors were white.
+
+    The direction of motion is marginalised out, so what cannot be told from it is uncertain.
+    """
+    at = _place(cells, motion)
+    normal, moment = _normal(at, motion.t, weight, scale)
+    normal, _ = _on_sphere(normal, moment, _tangent(motion.t).to(normal.dtype))
+    kernel = _cauchy(at.left.across, scale) * weight
+    spread = (kernel * at.left.across**2).sum(dim=1) / (kernel.sum(dim=1) + 1e-9)
+    variance = (spread + (0.2 * _NOISE) ** 2).to(normal.dtype)[:, None, None]
+    information = normal / (variance * _CELLS_PER_ERROR)
+    eye = torch.eye(3, dtype=normal.dtype, device=normal.device)
+    prior = eye / _PRIOR_SIGMA_RAD**2
+    cross, motion_part = information[:, :3, 3:], information[:, 3:, 3:] + 1e-3 * eye[:2, :2]
+    schur = information[:, :3, :3] - cross @ torch.linalg.solve(motion_part, cross.mT) + prior
+    root = torch.linalg.cholesky(torch.linalg.inv(0.5 * (schur + schur.mT)))
+    return root.to(weight.dtype)
+
+
+def residuals(cells: Cells, motion: Motion) -> Residuals:
+    """What a motion leaves."""
+    return _place(cells, motion).left
+
+
+def rotate(phi: Tensor) -> Tensor:
+    """Exp: (batch, 3) -> (batch, 3, 3), Rodrigues' formula, smooth at 0."""
+    square = (phi * phi).sum(dim=1)[:, None, None]
+    angle = (square + 1e-16).sqrt()
+    K = _skew(phi)
+    eye = torch.eye(3, dtype=phi.dtype, device=phi.device)
+    half = torch.sin(0.5 * angle) / angle
+    return eye + torch.sin(angle) / angle * K + 2.0 * half * half * (K @ K)
+
+
+def _least_squares(cells: Cells) -> Tensor:
+    """Robust rotation as if there were no parallax: where to start."""
+    batch, valid = len(cells.points), cells.valid[:, 0]
+    C = torch.eye(3, dtype=cells.points.dtype, device=cells.points.device).repeat(batch, 1, 1)
+    eye = C[0]
+    for scale in _LEAST_SQUARES_SCALES:
+        x, y = _seen(C, cells.points)
+        u, v = cells.target[:, 0] - x, cells.target[:, 1] - y
+        weight = (valid / (1.0 + (u * u + v * v) / scale**2))[:, None]
+        one, xy = torch.ones_like(x), x * y
+        first = torch.stack([-xy, one + x * x, -y, u], dim=1)
+        second = torch.stack([-one - y * y, xy, x, v], dim=1)
+        sums = (first * weight) @ first.mT + (second * weight) @ second.mT  # (batch, 4, 4)
+        total = weight.sum(dim=2)[:, :, None]
+        normal = sums[:, :3, :3] + (_LEAST_INFORMATION * total + 1e-9) * eye
+        C = rotate(torch.linalg.solve(normal, sums[:, :3, 3])) @ C
+    return C
+
+
+def _forward(cells: Cells, motion: Motion) -> Motion:
+    """Choose the sign of t with which depths are positive for the most part."""
+    along = residuals(cells, motion).along
+    votes = (cells.valid[:, 0] * torch.tanh(along / _NOISE)).sum(dim=1, keepdim=True)
+    return motion._replace(t=torch.where(votes < 0.0, -motion.t, motion.t))
+
+
+def _place(cells: Cells, motion: Motion) -> _At:
+    x, y = _seen(motion.C, cells.points)
+    u, v = cells.target[:, 0] - x, cells.target[:, 1] - y
+    t = motion.t[:, :, None]
+    p, q = t[:, 0] - x * t[:, 2], t[:, 1] - y * t[:, 2]
+    size = torch.rsqrt(p * p + q * q + _EPIPOLE**2)
+    p, q = p * size, q * size
+    along, valid = u * p + v * q, cells.valid[:, 0]
+    square = (valid * along.detach().clamp(-0.3, 0.3) ** 2).sum(dim=1, keepdim=True)
+    depth = (square / (valid.sum(dim=1, keepdim=True) + 1e-6) + 1e-12).sqrt()
+    return _At((x, y), (p, q), size, Residuals((u, v), u * q - v * p, along, depth))
+
+
+def _normal(at: _At, t: Tensor, weight: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+    """The normal matrix (batch, 6, 6) over rotation and t, and -gradient (batch, 6).
+
+    With A the derivative of h by a rotation phi, f changes by -A phi and, since h moves, d by
+    -t_z A phi; the products with A = [[-x y, 1 + x^2, -y], [-(1 + y^2), x y, x]] are written out.
+    Products are summed up in the given precision, sums are handed on in float64.
+    """
+    (x, y), (p, q), (u, v), left = at.h, at.d, at.left.f, at.left
+    t_z = t[:, 2:]
+    a, b = p + t_z * u * at.size, q + t_z * v * at.size
+    c, n = y * a - x * b, at.size
+    across = torch.stack(
+        [-a - y * c, x * c - b, x * a + y * b, -v * n, u * n, (v * x - u * y) * n, left.across],
+        dim=1,
+    )  # (batch, 7, n): derivatives by phi and t, and the residual
+    e = x * p + y * q
+    along = torch.stack([q + y * e, -p - x * e, y * p - x * q, left.along], dim=1)
+    w = weight * _cauchy(left.across, scale)
+    known = _NOISE**2 / (_NOISE**2 + left.depth**2)
+    z = w * known * _cauchy(left.along, 3.0 * scale + 3.0 * left.depth)
+    sums = ((across * w[:, None]) @ across.mT).double()
+    more = ((along * z[:, None]) @ along.mT).double()
+    normal = sums[:, :6, :6] + functional.pad(more[:, :3, :3], (0, 3, 0, 3))
+    return normal, -sums[:, :6, 6] - functional.pad(more[:, :3, 3], (0, 3))
+
+
+def _on_sphere(normal: Tensor, moment: Tensor, tangent: Tensor) -> tuple[Tensor, Tensor]:
+    """Let t change along its two tangents (batch, 2, 3) alone: (batch, 5, 5), (batch, 5)."""
+    change = functional.pad(tangent, (3, 0))
+    rotation = torch.eye(3, 6, dtype=normal.dtype, device=normal.device)
+    change = torch.cat([rotation.expand(len(normal), -1, -1), change], dim=1)
+    return change @ normal @ change.mT, (change @ moment[:, :, None])[:, :, 0]
+
+
+def _cauchy(residual: Tensor, scale: float | Tensor) -> Tensor:
+    return 1.0 / (1.0 + (residual / scale) ** 2)
+
+
+def _seen(C: Tensor, points: Tensor) -> tuple[Tensor, Tensor]:
+    """pi(C (x, 1)); a wild rotation must not divide by zero."""
+    ray = C[:, :, :2] @ points + C[:, :, 2:]
+    behind = 1.0 / ray[:, 2].clamp_min(0.1)
+    return ray[:, 0] * behind, ray[:, 1] * behind
+
+
+def _tangent(t: Tensor) -> Tensor:
+    """(batch, 2, 3): two unit vectors at right angles to t and to each other."""
+    least = functional.one_hot(t.detach().abs().argmin(dim=1), 3).to(t.dtype)
+    first = functional.normalize(torch.linalg.cross(t, least), dim=1)
+    return torch.stack([first, torch.linalg.cross(t, first)], dim=1)
+
+
+def _skew(v: Tensor) -> Tensor:
+    x, y, z = v.unbind(dim=1)
+    zero = torch.zeros_like(x)
+    rows = torch.stack([zero, -z, y, z, zero, -x, -y, x, zero], dim=1)
+    return rows.view(-1, 3, 3)

@@ -1,0 +1,142 @@
+"""More pairs from those that were rendered: mirrored, turned further, seen by other cameras.
+
+Each change of the flow changes the rotation in a way that is known exactly. Random numbers are
+drawn for the whole batch of all processes, so that a training does not depend on their number.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from hydranet_ros.network import quaternion
+from hydranet_ros.training.dataset import Batch
+
+
+@dataclass(frozen=True)
+class AugmentConfig:
+    """How much is changed; all zero changes nothing."""
+
+    # Chance that a pair is seen in a mirror.
+    mirror: float = 0.5
+    # Chance that a pair is turned further, and the standard deviations of it about x, y, z.
+    turn: float = 0.5
+    turn_deg: tuple[float, float, float] = (0.4, 1.2, 0.4)
+    # Chance that a part of the view is cut off.
+    crop: float = 0.15
+    # Chance of each of a few things that move by themselves, and how far in normalised units.
+    movers: float = 0.15
+    mover_step: float = 0.03
+    # Standard deviation of smooth errors, as a share of the flow and in normalised units, at most.
+    error_share: float = 0.04
+    error_floor: float = 0.0006
+
+    def __post_init__(self) -> None:
+        for name in ("mirror", "turn", "crop", "movers"):
+            if not 0.0 <= getattr(self, name) <= 1.0:
+                raise ValueError(f"{name} must be a chance from 0 to 1, got {getattr(self, name)}")
+        for name in ("mover_step", "error_share", "error_floor"):
+            if not getattr(self, name) >= 0.0:
+                raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
+
+
+NO_AUGMENTATION = AugmentConfig(mirror=0, turn=0, crop=0, movers=0, error_share=0, error_floor=0)
+_MOVERS = 3
+_ERROR_SIZES = ((48, 160), (12, 40), (4, 12), (2, 4))  # of smooth random fields, fine to coarse
+
+
+class Augmentation:
+    """Change batches of flow on a grid whose points are (2, rows, columns)."""
+
+    def __init__(self, points: Tensor, config: AugmentConfig | None = None) -> None:
+        self.points, self.config = points[None], config or AugmentConfig()
+
+    def __call__(self, batch: Batch, generator: torch.Generator) -> Batch:
+        """A changed copy."""
+        config = self.config
+        if config.movers > 0.0:
+            batch = self._movers(batch, generator)
+        if config.error_share > 0.0 or config.error_floor > 0.0:
+            batch = self._errors(batch, generator)
+        if config.turn > 0.0:
+            batch = self._turn(batch, generator)
+        if config.mirror > 0.0:
+            batch = self._mirror(batch, generator)
+        if config.crop > 0.0:
+            batch = self._crop(batch, generator)
+        return batch._replace(flow=batch.flow * batch.mask)
+
+    def _mirror(self, batch: Batch, generator: torch.Generator) -> Batch:
+        """X -> -x: u changes its sign, and so do rotations about y and z."""
+        on = _chance(len(batch.flow), self.config.mirror, generator)
+        sign = batch.flow.new_tensor([-1.0, 1.0]).view(1, 2, 1, 1)
+        flow = torch.where(_wide(on), batch.flow.flip(-1) * sign, batch.flow)
+        mask = torch.where(_wide(on), batch.mask.flip(-1), batch.mask)
+        signs = batch.target.new_tensor([1.0, 1.0, -1.0, -1.0])
+        return Batch(flow, mask, torch.where(on[:, None], batch.target * signs, batch.target))
+
+    def _turn(self, batch: Batch, generator: torch.Generator) -> Batch:
+        """The second camera turned by C: x + flow -> pi(C (x + flow, 1)), C_2_1 -> C C_2_1."""
+        size = len(batch.flow)
+        phi = torch.randn(size, 3, generator=generator) * torch.tensor(self.config.turn_deg)
+        phi = torch.deg2rad(phi) * _chance(size, self.config.turn, generator)[:, None]
+        q = quaternion.exp(phi)
+        seen = self.points + batch.flow
+        ray = torch.cat([seen, torch.ones_like(seen[:, :1])], dim=1).flatten(2)
+        turned = quaternion.to_matrix(q) @ ray
+        seen = (turned[:, :2] / turned[:, 2:].clamp_min(0.1)).view_as(batch.flow)
+        return Batch(seen - self.points, batch.mask, quaternion.multiply(q, batch.target))
+
+    def _movers(self, batch: Batch, generator: torch.Generator) -> Batch:
+        """Rectangles that move on their own."""
+        size, (rows, columns) = len(batch.flow), batch.flow.shape[2:]
+        flow = batch.flow
+        x = torch.arange(columns).view(1, 1, 1, -1)
+        y = torch.arange(rows).view(1, 1, -1, 1)
+        for _ in range(_MOVERS):
+            on = _chance(size, self.config.movers, generator)
+            u = torch.rand(size, 4, generator=generator)
+            step = torch.randn(size, 2, 1, 1, generator=generator) * self.config.mover_step
+            step = step * step.new_tensor([1.0, 0.25]).view(1, 2, 1, 1)
+            near_x = (x - columns * _wide(u[:, 0])).abs() < columns * (
+                0.02 + 0.13 * _wide(u[:, 1])
+            )
+            near_y = (y - rows * _wide(u[:, 2])).abs() < rows * (0.04 + 0.2 * _wide(u[:, 3]))
+            flow = torch.where(near_x & near_y & _wide(on), flow + step, flow)
+        return batch._replace(flow=flow)
+
+    def _errors(self, batch: Batch, generator: torch.Generator) -> Batch:
+        """Smooth errors of several sizes, larger where the flow is."""
+        size, grid = len(batch.flow), batch.flow.shape[2:]
+        length = batch.flow.norm(dim=1, keepdim=True)
+        scale = self.config.error_floor + self.config.error_share * length
+        level = torch.rand(size, 1, 1, 1, generator=generator) ** 2
+        flow = batch.flow
+        for number, shape in enumerate(_ERROR_SIZES):
+            field = torch.randn(size, 2, *shape, generator=generator)
+            if shape != tuple(grid):
+                field = functional.interpolate(field, grid, mode="bilinear", align_corners=False)
+            flow = flow + level * scale * field * 0.5**number
+        return batch._replace(flow=flow)
+
+    def _crop(self, batch: Batch, generator: torch.Generator) -> Batch:
+        """Mask what is beyond a random frame."""
+        size, (rows, columns) = len(batch.flow), batch.flow.shape[2:]
+        share = 0.3 * torch.rand(size, 4, generator=generator)
+        share = share * _chance(size, self.config.crop, generator)[:, None]
+        left, right, top, bottom = (_wide(each) for each in share.unbind(dim=1))
+        x = (torch.arange(columns).view(1, 1, 1, -1) + 0.5) / columns
+        y = (torch.arange(rows).view(1, 1, -1, 1) + 0.5) / rows
+        inside = (x > left) & (x < 1.0 - right) & (y > top) & (y < 1.0 - bottom)
+        return batch._replace(mask=batch.mask * inside)
+
+
+def _chance(size: int, chance: float, generator: torch.Generator) -> Tensor:
+    return torch.rand(size, generator=generator) < chance
+
+
+def _wide(x: Tensor) -> Tensor:
+    return x.view(-1, 1, 1, 1)

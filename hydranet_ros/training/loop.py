@@ -1,0 +1,232 @@
+"""The training: epochs of steps, validation, checkpoints. Repeatable from one seed.
+
+Random numbers depend on the seed and the number of the step alone, so that a training that was
+interrupted, or split over processes, goes on as if it had not been.
+"""
+
+from __future__ import annotations
+
+import copy
+import csv
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from tqdm import tqdm
+
+from hydranet_ros.network import HydraNet, HydraOutput, bootstrap_weights, loss, network_input
+from hydranet_ros.network.epipolar import grid_points
+from hydranet_ros.training import checkpoint
+from hydranet_ros.training.augment import Augmentation
+from hydranet_ros.training.config import TrainingConfig
+from hydranet_ros.training.dataset import FlowDataset
+from hydranet_ros.training.objective import disagreement_loss, own_opinions
+from hydranet_ros.training.processes import Processes
+from hydranet_ros.training.validation import Figures, evaluate
+
+_VALIDATION_PAIRS = 1500
+_LEAST_RATE = 0.01  # of the learning rate, at the end of the cosine
+LOG = "log.csv"
+
+
+class Training:
+    """A network, its average, its optimiser, and the epoch they have reached."""
+
+    def __init__(
+        self,
+        config: TrainingConfig,
+        data: FlowDataset,
+        validation: FlowDataset,
+        out: Path,
+        device: torch.device | None = None,
+        processes: Processes | None = None,
+    ) -> None:
+        self.config, self.data, self.validation, self.out = config, data, validation, out
+        self.device = device or torch.device("cpu")
+        self.processes = processes or Processes()
+        torch.manual_seed(config.seed)
+        network = config.network_config()
+        self.network = HydraNet(network).to(self.device)
+        self.average = copy.deepcopy(self.network).requires_grad_(False)
+        self.model = self.processes.model(self.network)
+        self.optimiser = torch.optim.AdamW(
+            self.network.parameters(), config.learning_rate, weight_decay=config.weight_decay
+        )
+        self.steps = config.steps_per_epoch or max(1, len(data) // config.batch_size)
+        self.augment = None
+        if network.grid is not None:
+            self.augment = Augmentation(grid_points(network.grid), config.augment)
+        size = math.radians(config.unusual_deg)
+        self.opinions = own_opinions(network.heads, size, config.seed).to(self.device)
+        self.epoch = 0
+        self.best: Figures | None = None
+        self.best_epoch = 0
+        self.best_state: dict[str, Tensor] = {}
+        self.rows: list[dict[str, Any]] = []
+        self._resume()
+
+    def run(self) -> None:
+        """Train to the end, or until the validation has not improved for long."""
+        while self.epoch < self.config.epochs and not self.stalled:
+            value = self._train_epoch()
+            self.epoch += 1
+            self._validate(value)
+            if self.processes.first:
+                checkpoint.save(self.out, self._state())
+                self._write_log()
+            self.processes.wait()
+
+    @property
+    def stalled(self) -> bool:
+        """Whether it is time to stop early."""
+        return self.epoch - self.best_epoch >= self.config.patience
+
+    def best_network(self) -> HydraNet:
+        """The averaged network of the epoch with the best validation NLL."""
+        self.average.load_state_dict(self.best_state)
+        return self.average.eval()
+
+    # --- a step ----------------------------------------------------------------------------------
+
+    def _train_epoch(self) -> float:
+        self.network.train()
+        total = 0.0
+        shown = tqdm(
+            self._batches(),
+            total=self.steps,
+            desc=f"epoch {self.epoch + 1}/{self.config.epochs}",
+            unit="step",
+            disable=None if self.processes.first else True,
+            leave=False,
+        )
+        for step, numbers in enumerate(shown, start=self.epoch * self.steps):
+            value = self._step(step, numbers)
+            total += value
+            shown.set_postfix(loss=f"{value:.2f}")
+        return total / self.steps
+
+    def _batches(self) -> Iterator[NDArray[np.intp]]:
+        """The numbers of the pairs of each step of the epoch, for all processes together."""
+        size, step = self.config.batch_size, self.epoch * self.steps
+        per_pass = max(1, len(self.data) // size)
+        order, of_pass = np.zeros(0, dtype=np.intp), -1
+        for number in range(step, step + self.steps):
+            if number // per_pass != of_pass:
+                of_pass = number // per_pass
+                order = np.random.default_rng([self.config.seed, of_pass]).permutation(
+                    len(self.data)
+                )
+            at = number % per_pass * size
+            yield order[at : at + size]
+
+    def _step(self, step: int, numbers: NDArray[np.intp]) -> float:
+        for group in self.optimiser.param_groups:
+            group["lr"] = self._learning_rate(step)
+        value = self._loss(step, numbers)
+        self.optimiser.zero_grad(set_to_none=True)
+        value.backward()  # type: ignore[no-untyped-call]
+        nn.utils.clip_grad_norm_(self.network.parameters(), self.config.clip_norm)
+        self.optimiser.step()
+        self._take_average(step)
+        return float(value.detach())
+
+    def _loss(self, step: int, numbers: NDArray[np.intp]) -> Tensor:
+        config, mine = self.config, self.processes.share(len(numbers))
+        generator = torch.Generator().manual_seed(config.seed * 1_000_003 + step)
+        batch = self.data.batch(numbers)
+        if self.augment is not None:
+            batch = self.augment(batch, generator)
+        channels = self.network.config.input_shape[0]
+        inputs = network_input(batch.flow[mine], batch.mask[mine, 0], channels)
+        ordinary = len(inputs)
+        inputs = torch.cat([inputs, self._unusual(len(numbers), generator)]).to(self.device)
+        output = HydraOutput(*self.model(inputs))
+        weights = bootstrap_weights(
+            self.data.drive[numbers[mine]],
+            self.network.config.heads,
+            self.network.config.bootstrap,
+            config.seed,
+        )
+        value = loss(
+            HydraOutput(output.quaternions[:ordinary], output.root[:ordinary]),
+            batch.target[mine].to(self.device),
+            None if weights is None else weights.to(self.device),
+            config.loss,
+        )
+        if len(inputs) > ordinary:
+            odd = HydraOutput(output.quaternions[ordinary:], output.root[ordinary:])
+            value = value + disagreement_loss(odd, self.opinions)
+        return value
+
+    def _unusual(self, batch: int, generator: torch.Generator) -> Tensor:
+        count = round(self.config.unusual_share * batch) if self.data.unusual_count else 0
+        numbers = torch.randint(max(self.data.unusual_count, 1), (count,), generator=generator)
+        mine = self.processes.share(count)
+        return self.data.unusual(numbers[mine].numpy())[:, : self.network.config.input_shape[0]]
+
+    def _learning_rate(self, step: int) -> float:
+        config = self.config
+        warm = min(1.0, (step + 1) / (config.warmup_steps + 1))
+        done = step / (config.epochs * self.steps)
+        cosine = 0.5 * (1.0 + math.cos(math.pi * done))
+        return config.learning_rate * warm * (_LEAST_RATE + (1.0 - _LEAST_RATE) * cosine)
+
+    @torch.no_grad()
+    def _take_average(self, step: int) -> None:
+        keep = min(self.config.average_decay, (step + 1) / (step + 10))
+        for mean, now in zip(
+            self.average.state_dict().values(), self.network.state_dict().values(), strict=True
+        ):
+            if mean.is_floating_point():
+                mean.lerp_(now, 1.0 - keep)
+            else:
+                mean.copy_(now)
+
+    # --- an epoch --------------------------------------------------------------------------------
+
+    def _validate(self, value: float) -> None:
+        figures = evaluate(self.average, self.validation, _VALIDATION_PAIRS).figures()
+        if self.best is None or figures.nll < self.best.nll:
+            self.best, self.best_epoch = figures, self.epoch
+            state = self.average.state_dict()
+            self.best_state = {name: each.detach().cpu().clone() for name, each in state.items()}
+        row = {"epoch": self.epoch, "train_loss": round(value, 6), **figures.as_dict()}
+        self.rows.append(row)
+        if self.processes.first:
+            tqdm.write("  ".join(f"{name} {each:.4g}" for name, each in row.items()))
+
+    def _write_log(self) -> None:
+        with (self.out / LOG).open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, list(self.rows[0]))
+            writer.writeheader()
+            writer.writerows(self.rows)
+
+    def _state(self) -> dict[str, Any]:
+        assert self.best is not None
+        return {
+            "settings": self.config.as_dict(),
+            "epoch": self.epoch,
+            "network": self.network.state_dict(),
+            "average": self.average.state_dict(),
+            "optimiser": self.optimiser.state_dict(),
+            "best": self.best.__dict__,
+            "best_epoch": self.best_epoch,
+            "best_state": self.best_state,
+            "rows": self.rows,
+        }
+
+    def _resume(self) -> None:
+        state = checkpoint.load(self.out, self.config.as_dict())
+        if state is None:
+            return
+        self.epoch, self.best_epoch = state["epoch"], state["best_epoch"]
+        self.network.load_state_dict(state["network"])
+        self.average.load_state_dict(state["average"])
+        self.optimiser.load_state_dict(state["optimiser"])
+        self.best, self.best_state = Figures(**state["best"]), state["best_state"]
+        self.rows = state["rows"]

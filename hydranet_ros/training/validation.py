@@ -1,0 +1,132 @@
+"""How good a network is on pairs it has not seen, and what its covariances need."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from hydranet_ros import lie, metrics
+from hydranet_ros.lie import Array
+from hydranet_ros.network import (
+    Calibration,
+    HydraNet,
+    HydraOutput,
+    Prediction,
+    combine,
+    network_input,
+)
+from hydranet_ros.training.dataset import FlowDataset
+
+_BATCH = 256
+_ITERATIONS = 20
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Of a validation: the paper's NLL without its constant, and NEES, which is 3 if honest."""
+
+    mean_deg: float
+    nll: float
+    nees: float
+    aleatoric_deg: float
+    epistemic_deg: float
+    auroc_unusual: float
+
+    def as_dict(self) -> dict[str, float]:
+        """With rounded values, for files that should stay equal."""
+        return {name: round(value, 6) for name, value in asdict(self).items()}
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """What a network says of a data set, before calibration."""
+
+    output: HydraOutput
+    unusual: HydraOutput | None
+    truth: Array  # (pairs, 4)
+
+    def errors(self, prediction: Prediction) -> Array:
+        """Log(q (x) q_true^-1), (pairs, 3)."""
+        inverse = self.truth * np.array([1.0, -1.0, -1.0, -1.0])
+        return lie.quaternion_log(lie.quaternion_multiply(prediction.quaternions, inverse))
+
+    def figures(self, calibration: Calibration | None = None) -> Figures:
+        """Under a calibration."""
+        found = combine(self.output, calibration)
+        errors = self.errors(found)
+        nll, nees = metrics.mean_nll_and_nees(errors, found.covariance)
+        spread = np.trace(found.epistemic, axis1=1, axis2=2)
+        if self.unusual is None:
+            auroc = float("nan")
+        else:
+            odd = combine(self.unusual, calibration).epistemic
+            auroc = area_under_roc(spread, np.trace(odd, axis1=1, axis2=2))
+        return Figures(
+            float(np.degrees(np.linalg.norm(errors, axis=1)).mean()),
+            nll,
+            nees,
+            _degrees(np.trace(found.aleatoric, axis1=1, axis2=2)),
+            _degrees(spread),
+            auroc,
+        )
+
+
+def evaluate(model: HydraNet, data: FlowDataset, most: int | None = None) -> Evaluation:
+    """Run a network over a data set, in evaluation mode; `most` takes evenly spread pairs."""
+    count = len(data) if most is None else min(most, len(data))
+    numbers = np.linspace(0, len(data) - 1, count).astype(np.intp)
+    channels = model.config.input_shape[0]
+    device = next(model.parameters()).device
+    was_training = model.training
+    model.eval()
+    found, odd = [], []
+    with torch.inference_mode():
+        for part in _parts(numbers):
+            batch = data.batch(part)
+            inputs = network_input(batch.flow, batch.mask[:, 0], channels)
+            found.append(model(inputs.to(device)))
+        for part in _parts(np.arange(data.unusual_count)):
+            odd.append(model(data.unusual(part)[:, :channels].to(device)))
+    model.train(was_training)
+    truth = data.targets[numbers].double().numpy()
+    return Evaluation(_joined(found), _joined(odd) if odd else None, truth)
+
+
+def calibrate(evaluation: Evaluation) -> Calibration:
+    """Scale Sigma_a so that each axis' mean squared error is what the covariance says.
+
+    The epistemic part is left as it is and Sigma_a takes the rest. Errors are weighted by the
+    covariance they come with, as in NEES: sum (e_i^2 / Sigma_t_ii) = n for each axis.
+    """
+    x = y = z = 1.0
+    for _ in range(_ITERATIONS):
+        found = combine(evaluation.output, Calibration(aleatoric_scale=(x, y, z)))
+        ratio = evaluation.errors(found) ** 2 / np.diagonal(found.covariance, axis1=1, axis2=2)
+        # A few wild errors must not speak for all: what is above 25 is beyond 5 sigma.
+        more = np.sqrt(np.clip(ratio, 0.0, 25.0).mean(axis=0)).tolist()
+        x, y, z = x * more[0], y * more[1], z * more[2]
+    return Calibration(aleatoric_scale=(x, y, z))
+
+
+def area_under_roc(ordinary: Array, unusual: Array) -> float:
+    """The chance that an unusual value is above an ordinary one."""
+    order = np.sort(ordinary)
+    below = np.searchsorted(order, unusual, side="left")
+    equal = np.searchsorted(order, unusual, side="right") - below
+    return float(np.mean((below + 0.5 * equal) / len(order)))
+
+
+def _degrees(traces: Array) -> float:
+    """Root of the median variance per axis."""
+    return float(np.degrees(np.sqrt(np.median(traces) / 3.0)))
+
+
+def _parts(numbers: NDArray[np.intp]) -> list[NDArray[np.intp]]:
+    return [numbers[i : i + _BATCH] for i in range(0, len(numbers), _BATCH)]
+
+
+def _joined(outputs: list[HydraOutput]) -> HydraOutput:
+    return HydraOutput(*(torch.cat(parts).cpu() for parts in zip(*outputs, strict=True)))
