@@ -33,6 +33,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     names = parser.add_subparsers(dest="experiment", required=True, metavar="NAME")
     _one_d(names)
     _hemisphere(names)
+    _seven_scenes(names)
     _kitti(names)
     averaging = _add(names, "rotation-averaging", "three metrics on rotations and their means")
     averaging.set_defaults(make=_run_rotation_averaging)
@@ -52,6 +53,9 @@ def _add(
         "--out", type=Path, metavar="DIR", help=f"write the results there (default: out/{name})"
     )
     parser.add_argument("--seed", type=int, default=0, metavar="N")
+    parser.add_argument(
+        "--threads", type=_positive, metavar="N", help="threads of torch (default: torch's own)"
+    )
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     return parser
 
@@ -87,7 +91,32 @@ def _kitti(names: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         metavar="DIR",
         help="kitti_00.npz, kitti_02.npz, kitti_05.npz (default: $HYDRANET_DATA/kitti_fusion)",
     )
+    parser.add_argument(
+        "--dataset",
+        type=Path,
+        metavar="DIR",
+        help="train instead, on DIR/sequences/NN with DIR/poses/NN.txt",
+    )
+    parser.add_argument("--test", metavar="NN", help="the sequence to leave out of the training")
     parser.set_defaults(make=_run_kitti)
+
+
+def _seven_scenes(names: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = _add(names, "seven-scenes", "a camera's orientation from one colour image")
+    parser.add_argument(
+        "--dataset",
+        type=Path,
+        default=_data() / "seven_scenes",
+        metavar="DIR",
+        help="the folder of the scenes, or one of frames (default: $HYDRANET_DATA/seven_scenes)",
+    )
+    parser.add_argument(
+        "--scenes", nargs="+", default=(), metavar="NAME", help="which ones (default: all there)"
+    )
+    parser.add_argument(
+        "--imagenet", type=Path, metavar="FILE", help="a state dict of torchvision's resnet34"
+    )
+    parser.set_defaults(make=_run_seven_scenes)
 
 
 def _add_preset(parser: argparse.ArgumentParser) -> None:
@@ -113,8 +142,11 @@ def run(options: argparse.Namespace) -> None:
     """Run, write, print, check."""
     if find_spec("torch") is None or find_spec("safetensors") is None:
         raise HydraNetError("experiments need torch: pip install 'hydranet_ros[learning,report]'")
+    from hydranet_ros.experiments.fitting import use_threads
     from hydranet_ros.experiments.outcome import write_outcome
 
+    if options.threads is not None:
+        use_threads(options.threads)
     outcome: Outcome = options.make(options)
     folder: Path = options.out or Path("out") / options.experiment
     write_outcome(folder, options.experiment, outcome)
@@ -150,6 +182,20 @@ def _run_hemisphere(options: argparse.Namespace) -> Outcome:
 
 
 def _run_kitti(options: argparse.Namespace) -> Outcome:
-    from hydranet_ros.experiments import kitti
+    from hydranet_ros.experiments import kitti, kitti_training
 
-    return kitti.run(options.recordings, options.quick)
+    if options.dataset is None:
+        if options.test is not None:
+            raise HydraNetError("--test names a sequence of --dataset DIR: give that as well")
+        return kitti.run(options.recordings, options.quick)
+    settings = kitti_training.Settings(options.dataset, options.test, options.seed)
+    return kitti_training.run(settings, options.quick)
+
+
+def _run_seven_scenes(options: argparse.Namespace) -> Outcome:
+    from hydranet_ros.experiments import seven_scenes
+
+    settings = seven_scenes.Settings(
+        options.dataset, tuple(options.scenes), options.imagenet, options.seed
+    )
+    return seven_scenes.run(settings, options.quick)

@@ -16,6 +16,7 @@ from tqdm import tqdm
 from hydranet_ros import lie, metrics
 from hydranet_ros.lie import Array
 from hydranet_ros.network import (
+    Calibration,
     HydraNet,
     HydraOutput,
     LossConfig,
@@ -25,6 +26,9 @@ from hydranet_ros.network import (
     combine,
     loss,
 )
+from hydranet_ros.network.predictor import choose_device
+from hydranet_ros.training import validation
+from hydranet_ros.training.validation import calibrate
 
 
 class Samples(Protocol):
@@ -48,21 +52,32 @@ class FitConfig:
     batch_size: int = 32
     learning_rate: float = 1e-4
     seed: int = 0
+    device: str = "auto"
     decay: bool = False
     """Let the learning rate fall to zero along a cosine."""
     loss: LossConfig = field(default_factory=LossConfig)
 
 
+def use_threads(count: int) -> None:
+    """Limit torch; where other programs are busy, one thread is faster than two that wait."""
+    torch.set_num_threads(count)
+
+
+def untrained(network: NetworkConfig, seed: int) -> HydraNet:
+    """A network whose weights are drawn from a seed."""
+    torch.manual_seed(seed)
+    return HydraNet(network)
+
+
 def fit(
-    network: NetworkConfig,
+    model: HydraNet,
     config: FitConfig,
     training: Samples,
-    validation: Samples | None = None,
-    model: HydraNet | None = None,
+    held_out: Samples | None = None,
 ) -> HydraNet:
-    """Train a network; with a validation set, return that of the epoch with the lowest NLL."""
+    """Train a network; with a held-out set, leave it as in the epoch with the lowest NLL."""
     torch.manual_seed(config.seed)
-    model = model or HydraNet(network)
+    model = model.to(choose_device(config.device))
     optimiser = torch.optim.Adam(model.parameters(), config.learning_rate, fused=True)
     steps = config.epochs * -(-len(training) // config.batch_size)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
@@ -78,8 +93,8 @@ def fit(
                 if config.decay:
                     schedule.step()
                 bar.update()
-            if validation is not None:
-                nll = evaluate(model, validation).nll
+            if held_out is not None:
+                nll = evaluate(model, held_out).nll
                 bar.set_postfix(nll=f"{nll:.2f}")
                 if nll < best_nll:
                     best, best_nll = deepcopy(model.state_dict()), nll
@@ -95,8 +110,14 @@ def _batches(count: int, size: int) -> list[list[int]]:
 
 def _loss(model: HydraNet, config: FitConfig, samples: Samples, numbers: list[int]) -> Tensor:
     kind, heads = model.config.bootstrap, model.config.heads
+    device = next(model.parameters()).device
     weights = bootstrap_weights(numbers, heads, kind, config.seed)
-    return loss(model(samples.inputs(numbers)), samples.targets[numbers], weights, config.loss)
+    return loss(
+        model(samples.inputs(numbers).to(device)),
+        samples.targets[numbers].to(device),
+        None if weights is None else weights.to(device),
+        config.loss,
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,16 +155,29 @@ class Evaluation:
         return np.abs(np.degrees(self.errors)) <= 3.0 * sigma
 
 
-def evaluate(model: HydraNet, samples: Samples, batch_size: int = 64) -> Evaluation:
+def evaluate(
+    model: HydraNet, samples: Samples, calibration: Calibration | None = None
+) -> Evaluation:
+    """What a network says of all samples, calibrated, and how wrong it is."""
+    prediction = combine(heads(model, samples), calibration)
+    truth = samples.targets.double().numpy() * np.array([1.0, -1.0, -1.0, -1.0])
+    errors = lie.quaternion_log(lie.quaternion_multiply(prediction.quaternions, truth))
+    return Evaluation(prediction, errors)
+
+
+def calibrated(model: HydraNet, samples: Samples) -> Calibration:
+    """Scale Sigma_a to the errors on samples like those of the training, but not among them."""
+    truth = samples.targets.double().numpy()
+    return calibrate(validation.Evaluation(heads(model, samples), None, truth))
+
+
+def heads(model: HydraNet, samples: Samples, batch_size: int = 64) -> HydraOutput:
     """Run a network over all samples, in evaluation mode."""
     model.eval()
+    device = next(model.parameters()).device
     outputs: list[HydraOutput] = []
     with torch.inference_mode():
         for start in range(0, len(samples), batch_size):
             numbers = range(start, min(start + batch_size, len(samples)))
-            outputs.append(model(samples.inputs(numbers)))
-    joined = HydraOutput(*(torch.cat(parts) for parts in zip(*outputs, strict=True)))
-    prediction = combine(joined)
-    truth = samples.targets.double().numpy() * np.array([1.0, -1.0, -1.0, -1.0])
-    errors = lie.quaternion_log(lie.quaternion_multiply(prediction.quaternions, truth))
-    return Evaluation(prediction, errors)
+            outputs.append(model(samples.inputs(numbers).to(device)))
+    return HydraOutput(*(torch.cat(parts).cpu() for parts in zip(*outputs, strict=True)))

@@ -1,0 +1,138 @@
+"""The 7-Scenes data set: RGB images with the pose of the camera, in the official layout.
+
+    SCENE/TrainSplit.txt, SCENE/TestSplit.txt      lines `sequence1`, `sequence2`, ...
+    SCENE/seq-01/frame-000000.color.png            and frame-000000.pose.txt, T_w_c as 4 x 4
+
+A folder of frames without splits is read as one sequence: its last fifth is the test set.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hydranet_ros import lie
+from hydranet_ros.errors import FileError, read_text
+from hydranet_ros.experiments.frames import Image, read_square
+from hydranet_ros.lie import Array
+
+SCENES = ("chess", "fire", "heads", "office", "pumpkin", "redkitchen", "stairs")
+SUFFIXES = (".color.png", ".color.jpg")
+# Of ImageNet, per channel: what pre-trained networks expect.
+MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+VALIDATION_SHARE, TEST_SHARE = 0.1, 0.2
+
+
+@dataclass(eq=False)
+class Frames:
+    """Images and the orientations C_c_w they were taken at; an image is read when first used."""
+
+    paths: list[Path]
+    targets: Tensor
+    size: int
+    _read: dict[int, Image] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def inputs(self, numbers: Sequence[int]) -> Tensor:
+        """(batch, 3, size, size), normalised as for ImageNet."""
+        for i in numbers:
+            if i not in self._read:
+                self._read[i] = read_square(self.paths[i], self.size, colour=True)
+        stack = torch.from_numpy(np.stack([self._read[i] for i in numbers]))
+        x = stack.permute(0, 3, 1, 2).float() / 255.0
+        return (x - torch.tensor(MEAN)[:, None, None]) / torch.tensor(DEVIATION)[:, None, None]
+
+
+@dataclass(frozen=True, eq=False)
+class Scene:
+    """Frames to learn from, to choose the epoch by, and to test on."""
+
+    name: str
+    training: Frames
+    validation: Frames
+    test: Frames
+
+
+def read_scene(folder: Path, size: int, most: int | None = None) -> Scene:
+    """Read a scene; the last tenth of each training sequence is held out for validation."""
+    if not folder.is_dir():
+        raise FileError(folder, "is missing: a scene of 7-Scenes is expected there")
+    if (folder / "TrainSplit.txt").is_file():
+        training = [_frames(path) for path in _split(folder, "TrainSplit.txt")]
+        test = [_frames(path) for path in _split(folder, "TestSplit.txt")]
+    else:
+        whole = _frames(folder)
+        cut = round((1.0 - TEST_SHARE) * len(whole))
+        training, test = [whole[:cut]], [whole[cut:]]
+    cuts = [round((1.0 - VALIDATION_SHARE) * len(part)) for part in training]
+    learned = [path for part, cut in zip(training, cuts, strict=True) for path in part[:cut]]
+    held = [path for part, cut in zip(training, cuts, strict=True) for path in part[cut:]]
+    tested = [path for part in test for path in part]
+    return Scene(folder.name, *(_load(part[:most], size) for part in (learned, held, tested)))
+
+
+def find_scenes(dataset: Path, names: Sequence[str] = ()) -> list[Path]:
+    """The folders of the scenes that are asked for, or of all; or one folder of frames."""
+    if names:
+        return [dataset / name for name in names]
+    for folder in (dataset, dataset / "seq"):
+        if folder.is_dir() and any(folder.glob("frame-*.color.*")):
+            return [folder]
+    present = [dataset / name for name in SCENES if (dataset / name).is_dir()]
+    if not present:
+        raise FileError(
+            dataset / SCENES[0],
+            f"is missing: --dataset names the folder with {', '.join(SCENES)}, or one of frames",
+        )
+    return present
+
+
+def _split(scene: Path, name: str) -> list[Path]:
+    """`sequence3` in a split file is the folder seq-03."""
+    folders = []
+    for number, line in enumerate(read_text(scene / name).splitlines(), start=1):
+        if not line.strip():
+            continue
+        match = re.fullmatch(r"sequence\s*(\d+)", line.strip())
+        if match is None:
+            raise FileError(scene / name, f"expected 'sequenceN', got '{line.strip()}'", number)
+        folders.append(scene / f"seq-{int(match[1]):02d}")
+    return folders
+
+
+def _frames(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        raise FileError(folder, "is missing: unpack all sequences of the scene")
+    found = sorted(path for path in folder.iterdir() if path.name.endswith(SUFFIXES))
+    if not found:
+        raise FileError(folder, "has no frame-NNNNNN.color.png")
+    return found
+
+
+def _load(paths: list[Path], size: int) -> Frames:
+    C_w_c = np.array([_rotation(path) for path in paths])
+    targets = lie.quaternion_from_matrix(lie.so3_inverse(C_w_c))
+    return Frames(paths, torch.tensor(targets, dtype=torch.float32), size)
+
+
+def _rotation(image: Path) -> Array:
+    """C_w_c from the pose file beside an image."""
+    path = image.with_name(image.name.partition(".")[0] + ".pose.txt")
+    try:
+        pose = np.array([float(value) for value in read_text(path).split()])
+    except ValueError as error:
+        raise FileError(path, str(error)) from None
+    if pose.shape != (16,) or not np.isfinite(pose).all():
+        raise FileError(path, f"expected 16 finite numbers, got {pose.size}")
+    rotation = pose.reshape(4, 4)[:3, :3]
+    if np.abs(rotation @ rotation.T - np.eye(3)).max() > 1e-2 or np.linalg.det(rotation) < 0.0:
+        raise FileError(path, "is not a rigid-body pose: its rotation is not orthonormal")
+    return lie.project_to_so3(rotation)
