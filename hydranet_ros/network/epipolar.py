@@ -212,7 +212,7 @@ def _normal(at: _At, t: Tensor, weight: Tensor, scale: float) -> tuple[Tensor, T
     """
     (x, y), (p, q), (u, v), left = at.h, at.d, at.left.f, at.left
     t_z = t[:, 2:]
-    a, b = p + t_z * u * at.size, q + t_z * v * at.size
+    a, b = p - t_z * u * at.size, q - t_z * v * at.size
     c, n = y * a - x * b, at.size
     across = torch.stack(
         [-a - y * c, x * c - b, x * a + y * b, -v * n, u * n, (v * x - u * y) * n, left.across],

@@ -69,9 +69,11 @@ class TrainingConfig:
     # Batches in an epoch; 0 is once through all pairs.
     steps_per_epoch: int = 120
     batch_size: int = 48
-    # Unusual pairs added to each batch, as a share of it, and how far apart heads then should be.
-    unusual_share: float = 0.125
+    # Unusual pairs added to each batch, as a share of it, how far apart heads then should be, and
+    # how much that counts.
+    unusual_share: float = 0.2
     unusual_deg: float = 1.0
+    unusual_weight: float = 5.0
     learning_rate: float = 2e-3
     weight_decay: float = 1e-4
     warmup_steps: int = 100
@@ -92,7 +94,7 @@ class TrainingConfig:
             ("patience", 1),
         ):
             _whole(name, getattr(self, name), low)
-        for name in ("learning_rate", "clip_norm", "unusual_deg"):
+        for name in ("learning_rate", "clip_norm", "unusual_deg", "unusual_weight"):
             if not getattr(self, name) > 0.0:
                 raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
         for name, high in (("unusual_share", 1.0), ("average_decay", 1.0), ("weight_decay", 10.0)):

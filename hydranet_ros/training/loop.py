@@ -160,7 +160,7 @@ class Training:
         )
         if len(inputs) > ordinary:
             odd = HydraOutput(output.quaternions[ordinary:], output.root[ordinary:])
-            value = value + disagreement_loss(odd, self.opinions)
+            value = value + config.unusual_weight * disagreement_loss(odd, self.opinions)
         return value
 
     def _unusual(self, batch: int, generator: torch.Generator) -> Tensor:

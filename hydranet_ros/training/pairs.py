@@ -17,7 +17,7 @@ from hydranet_ros.camera import CanonicalGrid
 from hydranet_ros.errors import FileError
 from hydranet_ros.flow import FlowConfig, FlowEstimator, GridFlow
 from hydranet_ros.lie import Array
-from hydranet_ros.simulation import Street, StreetConfig
+from hydranet_ros.simulation import LEFT, Street, StreetConfig
 from hydranet_ros.training.unusual import KINDS
 
 
@@ -78,13 +78,14 @@ def rendered_pairs(
     grid: CanonicalGrid | None = None,
     gaps: Sequence[int] = (1, 2, 3),
     unusual: int = 2,
+    side: int = LEFT,
 ) -> FlowPairs:
-    """A simulated drive, photographed by its left camera and put through the real flow.
+    """A simulated drive, photographed by one of its cameras and put through the real flow.
 
     `unusual` pairs are made of each kind in `training.unusual`.
     """
     street = Street(config)
-    images = [street.photograph(i) for i in range(len(street))]
+    images = [street.photograph(i, side) for i in range(len(street))]
     estimator = FlowEstimator(street.camera.left, images[0].shape, flow, grid)
     pairs = image_pairs(images, street.T_w_c, estimator, frame_steps(len(images), gaps))
     rng = np.random.default_rng([config.seed, 3])

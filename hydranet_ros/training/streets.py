@@ -1,9 +1,13 @@
 """Simulated streets to train on: cameras, drives, weather and scenes drawn at random.
 
 The ranges are wider than any one data set: what a network has seen it need not extrapolate to.
+Streets to calibrate on are of a style that training does not know, dimmer, noisier and busier:
+the real world will be as new to the network as they are.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 
@@ -11,6 +15,7 @@ from hydranet_ros.camera import Camera, StereoCamera
 from hydranet_ros.simulation import StreetConfig
 
 _BASELINE_M = 0.5
+_STRANGE = 100_000  # number of the first strange street
 STREETS_PER_TEXTURE = 20  # textures take longer to make than a drive to render
 
 
@@ -47,6 +52,23 @@ def random_street(seed: int, number: int, frames: int) -> StreetConfig:
         gamma=float(rng.uniform(0.6, 1.5)),
         gain_drift=float(rng.uniform(0.0, 0.3)) if rng.random() < 0.3 else 0.0,
         noise_sigma=float(rng.uniform(0.3, 4.0)),
+    )
+
+
+def strange_street(seed: int, number: int, frames: int) -> StreetConfig:
+    """A street of the style to calibrate on; of other numbers than those to learn from."""
+    rng = np.random.default_rng([seed, number, 1])
+    return replace(
+        random_street(seed, _STRANGE + number, frames),
+        moving_cars=int(rng.integers(4, 15)),
+        crossing_cars=int(rng.integers(1, 6)),
+        texture_contrast=float(rng.uniform(0.2, 0.5)),
+        blur_sigma_px=float(rng.uniform(0.8, 1.5)),
+        shutter_s=float(rng.uniform(0.005, 0.03)),
+        gain=float(np.exp(rng.uniform(-1.2, -0.3))),
+        gamma=float(rng.uniform(0.4, 2.2)),
+        gain_drift=float(rng.uniform(0.0, 0.4)),
+        noise_sigma=float(rng.uniform(2.0, 6.0)),
     )
 
 

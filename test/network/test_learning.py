@@ -18,7 +18,7 @@ from hydranet_ros.network import (
     preset,
 )
 from hydranet_ros.network import quaternion as quat
-from hydranet_ros.network.anchor import grid_points
+from hydranet_ros.network.epipolar import grid_points
 
 
 @pytest.fixture(autouse=True)
@@ -80,10 +80,9 @@ def street_flow(count: int, grid: CanonicalGrid) -> tuple[torch.Tensor, torch.Te
     ("overrides", "config", "degrees"),
     [
         ({}, LossConfig(), 0.1),
-        ({"anchor": False}, LossConfig("split"), 0.4),
         ({"covariance": "diagonal"}, LossConfig(beta=0.5), 0.1),
     ],
-    ids=["default", "without anchor", "diagonal"],
+    ids=["default", "diagonal"],
 )
 def test_the_default_network_learns_a_few_frames(overrides, config, degrees):
     grid = CanonicalGrid(24, 80, 1.0 / 48.0)

@@ -199,7 +199,6 @@ def test_a_wrong_input_is_named():
         ({"prior_scale_rad": -1.0}, "prior_scale_rad"),
         ({"sigma_unit_rad": 0.0}, "sigma_unit_rad"),
         ({"body": "mlp"}, "input_shape"),
-        ({"body": "paper", "grid": None}, "anchor"),
     ],
 )
 def test_impossible_configurations_are_refused(wrong, message):

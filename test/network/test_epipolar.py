@@ -1,0 +1,132 @@
+"""The geometry inside the network, against exact flow fields and finite differences."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from hydranet_ros import lie
+from hydranet_ros.camera import CanonicalGrid
+from hydranet_ros.network import epipolar
+
+GRID = CanonicalGrid()
+POINTS = epipolar.grid_points(GRID)
+
+
+def exact_flow(phi: np.ndarray, t: np.ndarray, inverse_depth: np.ndarray) -> torch.Tensor:
+    """(1, 2, rows, columns): points at x / z, y / z of depth z seen after p -> C p + t."""
+    x, y = POINTS.double().numpy()
+    rays = np.stack([x, y, np.ones_like(x)])
+    moved = np.einsum("ij,jrc->irc", lie.so3_exp(phi), rays) + t[:, None, None] * inverse_depth
+    return torch.tensor(moved[:2] / moved[2] - rays[:2], dtype=torch.float32)[None]
+
+
+def street_depth(seed: int) -> np.ndarray:
+    """Inverse depth of ground, walls of random distance, and sky."""
+    rng = np.random.default_rng(seed)
+    x, y = POINTS.double().numpy()
+    ground = np.clip(y / 1.65, 0.0, None)
+    walls = np.abs(x) / rng.uniform(4.0, 9.0) * (y > -0.2 + 0.1 * rng.random())
+    return np.maximum(np.maximum(ground, walls), 0.0)
+
+
+def found(flow: torch.Tensor, mask: torch.Tensor | None = None) -> epipolar.Motion:
+    mask = torch.ones(1, 1, GRID.rows, GRID.columns) if mask is None else mask
+    cells = [epipolar.pool(POINTS[None], flow, mask, factor) for factor in (4, 2)]
+    return epipolar.solve(*cells)
+
+
+def angle_deg(C: torch.Tensor, phi: np.ndarray) -> float:
+    error = lie.so3_log(C[0].double().numpy() @ lie.so3_exp(phi).T)
+    return float(np.degrees(np.linalg.norm(error)))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_rotation_and_direction_of_exact_flow_are_found(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    phi = np.radians(rng.normal(0.0, [0.5, 2.0, 0.5]))
+    t = np.array([0.05, -0.02, -1.0]) * rng.uniform(0.5, 2.0)
+    motion = found(exact_flow(phi, t, street_depth(seed)))
+    assert angle_deg(motion.C, phi) < 0.01
+    direction = motion.t[0].numpy()
+    assert np.degrees(np.arccos(np.clip(direction @ t / np.linalg.norm(t), -1, 1))) < 0.5
+
+
+def test_reverse_gear_has_the_opposite_direction() -> None:
+    motion = found(exact_flow(np.zeros(3), np.array([0.0, 0.0, 0.8]), street_depth(0)))
+    assert motion.t[0, 2] > 0.99
+
+
+@pytest.mark.parametrize("size_deg", [0.1, 2.0, 8.0])
+def test_without_parallax_it_is_the_rotation_alone(size_deg: float) -> None:
+    phi = np.radians(size_deg) * np.array([0.36, -0.8, 0.48])
+    motion = found(exact_flow(phi, np.zeros(3), street_depth(1)))
+    assert angle_deg(motion.C, phi) < 0.01
+
+
+def test_no_flow_is_no_motion() -> None:
+    motion = found(torch.zeros(1, 2, GRID.rows, GRID.columns))
+    torch.testing.assert_close(motion.C[0], torch.eye(3), atol=1e-6, rtol=0.0)
+    nothing = found(torch.zeros(1, 2, GRID.rows, GRID.columns), torch.zeros(1, 1, 48, 160))
+    assert nothing.C.isfinite().all()
+    assert nothing.t.isfinite().all()
+
+
+def test_a_third_of_wrong_flow_does_little() -> None:
+    phi, t = np.radians([0.1, 1.0, -0.2]), np.array([0.0, 0.0, -1.0])
+    flow = exact_flow(phi, t, street_depth(2))
+    flow[:, :, 10:40, 20:80] += torch.tensor([0.05, 0.01])[None, :, None, None]
+    assert angle_deg(found(flow).C, phi) < 0.03
+
+
+def test_the_step_goes_down_the_gradient_of_its_cost() -> None:
+    """The moment is the derivative of half the sum of squares, weights and scale held fixed."""
+    torch.manual_seed(0)
+    flow = exact_flow(np.radians([0.2, 1.0, 0.1]), np.array([0.1, 0.0, -1.0]), street_depth(3))
+    cells = epipolar.pool(POINTS[None], flow, torch.ones(1, 1, 48, 160), 4)
+    cells = epipolar.Cells(*(each.double() for each in cells))
+    t = torch.nn.functional.normalize(torch.tensor([[0.05, 0.02, -1.0]], dtype=torch.float64))
+    C = epipolar.rotate(torch.tensor([[0.004, 0.016, 0.001]], dtype=torch.float64))
+    motion = epipolar.Motion(C, t)
+    weight = torch.rand(1, cells.points.shape[2], dtype=torch.float64)
+    at = epipolar._place(cells, motion)
+    _, moment = epipolar._normal(at, t, weight, 1e6)  # a scale so wide that all weigh alike
+
+    def cost(phi: torch.Tensor) -> torch.Tensor:
+        left = epipolar.residuals(cells, epipolar.Motion(epipolar.rotate(phi) @ C, t))
+        return 0.5 * (weight * left.across**2).sum()
+
+    size = 1e-6
+    steps = size * torch.eye(3, dtype=torch.float64)
+    slope = [(cost(s[None]) - cost(-s[None])) / (2.0 * size) for s in steps]
+    along = epipolar._normal(
+        at._replace(left=at.left._replace(across=torch.zeros_like(at.left.across))), t, weight, 1e6
+    )[1]
+    difference = (moment - along)[0, :3]
+    # The derivative of 1 / |d| is left out: second order in the parallax.
+    torch.testing.assert_close(difference, -torch.stack(slope), rtol=0.02, atol=1e-6)
+
+
+def test_the_covariance_knows_what_cannot_be_seen() -> None:
+    """Yaw is hard to tell from sideways motion, so where there is parallax it is less certain."""
+    flow = exact_flow(np.zeros(3), np.array([0.0, 0.0, -1.0]), street_depth(4))
+    flow = flow + 3e-4 * torch.randn(flow.shape, generator=torch.Generator().manual_seed(0))
+    fine = epipolar.pool(POINTS[None], flow, torch.ones(1, 1, 48, 160), 2)
+    root = epipolar.covariance_root(fine, found(flow), fine.valid[:, 0], 1e-3)[0]
+    sigma = (root @ root.mT).diagonal().sqrt()
+    assert sigma[1] > sigma[0]
+    assert torch.equal(root, root.tril())
+    blind = epipolar.covariance_root(fine, found(flow), torch.zeros_like(fine.valid[:, 0]), 1e-3)
+    assert 0.04 < float(blind[0, 0, 0]) < 0.06
+
+
+def test_gradients_are_finite_where_there_is_nothing_to_see() -> None:
+    cells = epipolar.pool(POINTS[None], torch.zeros(1, 2, 48, 160), torch.ones(1, 1, 48, 160), 2)
+    weight = torch.ones_like(cells.valid[:, 0], requires_grad=True)
+    start = epipolar.Motion(torch.eye(3)[None], torch.tensor([[0.0, 0.0, 1.0]]))
+    motion = epipolar.step(cells, start, weight, 1e-3)
+    root = epipolar.covariance_root(cells, motion, weight, 1e-3)
+    (motion.C.sum() + root.sum()).backward()
+    assert weight.grad is not None
+    assert weight.grad.isfinite().all()
