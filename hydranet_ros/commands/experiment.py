@@ -148,7 +148,7 @@ def run(options: argparse.Namespace) -> None:
     if options.threads is not None:
         use_threads(options.threads)
     outcome: Outcome = options.make(options)
-    folder: Path = options.out or Path("out") / options.experiment
+    folder = _folder(options)
     write_outcome(folder, options.experiment, outcome)
     if options.json:
         print(json.dumps(outcome.figures, indent=2))
@@ -156,6 +156,10 @@ def run(options: argparse.Namespace) -> None:
         print(f"{outcome.report}\nwritten to {folder}")
     if options.check:
         outcome.check()
+
+
+def _folder(options: argparse.Namespace) -> Path:
+    return options.out or Path("out") / options.experiment
 
 
 def _run_one_d(options: argparse.Namespace) -> Outcome:
@@ -188,7 +192,9 @@ def _run_kitti(options: argparse.Namespace) -> Outcome:
         if options.test is not None:
             raise HydraNetError("--test names a sequence of --dataset DIR: give that as well")
         return kitti.run(options.recordings, options.quick)
-    settings = kitti_training.Settings(options.dataset, options.test, options.seed)
+    settings = kitti_training.Settings(
+        options.dataset, _folder(options), options.test, options.seed
+    )
     return kitti_training.run(settings, options.quick)
 
 

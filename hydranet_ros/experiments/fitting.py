@@ -14,6 +14,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from hydranet_ros import lie, metrics
+from hydranet_ros.devices import choose_device
 from hydranet_ros.lie import Array
 from hydranet_ros.network import (
     Calibration,
@@ -26,7 +27,6 @@ from hydranet_ros.network import (
     combine,
     loss,
 )
-from hydranet_ros.network.predictor import choose_device
 from hydranet_ros.training import validation
 from hydranet_ros.training.validation import calibrate
 

@@ -13,14 +13,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import cv2
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from hydranet_ros import lie
 from hydranet_ros.errors import FileError, read_text
-from hydranet_ros.experiments.frames import Image, read_square
 from hydranet_ros.lie import Array
+
+Image = NDArray[np.uint8]
 
 SCENES = ("chess", "fire", "heads", "office", "pumpkin", "redkitchen", "stairs")
 SUFFIXES = (".color.png", ".color.jpg")
@@ -45,7 +48,7 @@ class Frames:
         """(batch, 3, size, size), normalised as for ImageNet."""
         for i in numbers:
             if i not in self._read:
-                self._read[i] = read_square(self.paths[i], self.size, colour=True)
+                self._read[i] = read_square(self.paths[i], self.size)
         stack = torch.from_numpy(np.stack([self._read[i] for i in numbers]))
         x = stack.permute(0, 3, 1, 2).float() / 255.0
         return (x - torch.tensor(MEAN)[:, None, None]) / torch.tensor(DEVIATION)[:, None, None]
@@ -115,6 +118,19 @@ def _frames(folder: Path) -> list[Path]:
     if not found:
         raise FileError(folder, "has no frame-NNNNNN.color.png")
     return found
+
+
+def read_square(path: Path, size: int) -> Image:
+    """The centre of an image, its shorter edge scaled to `size`: (size, size, 3), RGB."""
+    image = cv2.imread(str(path), cv2.IMREAD_COLOR)
+    if image is None:
+        raise FileError(path, "cannot be read as an image")
+    scale = size / min(image.shape[:2])
+    height, width = (max(size, round(n * scale)) for n in image.shape[:2])
+    image = cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA)
+    top, left = (height - size) // 2, (width - size) // 2
+    square = cv2.cvtColor(image[top : top + size, left : left + size], cv2.COLOR_BGR2RGB)
+    return np.ascontiguousarray(square, dtype=np.uint8)
 
 
 def _load(paths: list[Path], size: int) -> Frames:

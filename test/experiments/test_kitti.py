@@ -5,11 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hydranet_ros import cli, lie
+from hydranet_ros import cli
 from hydranet_ros.errors import HydraNetError
 from hydranet_ros.experiments import kitti, kitti_training
 from hydranet_ros.experiments.fitting import use_threads
-from hydranet_ros.experiments.kitti_pairs import read_pairs
+from hydranet_ros.experiments.kitti_training import part
+from hydranet_ros.training.pairs import FlowPairs
 
 
 def test_both_tables_to_the_paper_s_digits(recordings: Path) -> None:
@@ -29,28 +30,33 @@ def test_a_missing_dataset_is_named(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert f"{tmp_path / 'sequences'}: is missing" in capsys.readouterr().err
 
 
-def test_pairs_are_forward_and_then_swapped(data: Path) -> None:
-    pairs = read_pairs(data / "kitti", "09", 64, 5, reverse=True)
-    assert pairs.inputs(range(8)).shape == (8, 2, 64, 64)
-    q = pairs.targets.double().numpy()
-    product = lie.quaternion_multiply(q[:4], q[4:])
-    np.testing.assert_allclose(lie.quaternion_log(product), 0.0, atol=1e-6)
-    forward, backward = pairs.flow[:4].astype(float), pairs.flow[4:].astype(float)
-    # Where flow is smooth, the swapped images flow back.
-    assert np.corrcoef(forward.ravel(), -backward.ravel())[0, 1] > 0.5
+def drive(frames: int) -> FlowPairs:
+    """Pairs that know which frames they are of: (i, i + 1), then (i + 1, i)."""
+    first = np.arange(frames - 1.0)
+    phi = np.concatenate([first, -first])[:, None] * [1.0, 0.0, 0.0]
+    flow = np.zeros((len(phi), 2, 4, 4), dtype=np.float16)
+    return FlowPairs(flow, np.ones((4, 4), dtype=bool), phi, flow[:0])
 
 
-def test_an_unknown_test_sequence_is_named(data: Path) -> None:
-    settings = kitti_training.Settings(data / "kitti", test="00").quick()
-    with pytest.raises(HydraNetError, match="--test 00: .* has only 09"):
-        kitti_training.read_split(settings)
+def test_parts_of_a_drive_do_not_share_frames_either_way() -> None:
+    whole = drive(11)
+    assert part(whole, 0.0, 0.6).phi[:, 0].tolist() == [0, 1, 2, 3, 4, 5, 0, -1, -2, -3, -4, -5]
+    assert part(whole, 0.6, 0.8).phi[:, 0].tolist() == [6, 7, -6, -7]
+    assert part(whole, 0.8, 1.0, both_ways=False).phi[:, 0].tolist() == [8, 9]
 
 
-def test_training_learns_from_real_flow(data: Path) -> None:
-    """End to end on small images; the weights are thrown away."""
+def test_an_unknown_test_sequence_is_named(data: Path, tmp_path: Path) -> None:
+    settings = kitti_training.Settings(data / "kitti", tmp_path, test="00")
+    with pytest.raises(HydraNetError, match=r"--test 00: .* has only 09"):
+        kitti_training.read_split(settings, kitti_training.QUICK)
+
+
+def test_training_runs_end_to_end_and_leaves_no_weights(data: Path, tmp_path: Path) -> None:
     use_threads(1)
-    outcome = kitti_training.run(kitti_training.Settings(data / "kitti"), quick=True)
-    assert outcome.figures["training_pairs"] == 90
-    assert outcome.figures["test_pairs"] == 30
-    assert outcome.figures["mean_deg"] < 20.0  # an untrained network is wrong by 100 deg
+    outcome = kitti_training.run(kitti_training.Settings(data / "kitti", tmp_path), quick=True)
+    assert outcome.figures["training_pairs"] == 2 * 359
+    assert outcome.figures["test_pairs"] == 120
+    # Of an untrained network it is about 100 deg.
+    assert outcome.figures["mean_deg"] < 10.0
     assert np.isfinite(outcome.figures["nll"])
+    assert list(tmp_path.iterdir()) == []

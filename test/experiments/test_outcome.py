@@ -20,7 +20,7 @@ def outcome(**change: object) -> Outcome:
 @pytest.mark.parametrize("value", [0.4, 2.1, float("nan")])
 def test_a_figure_out_of_its_range_is_named(value: float) -> None:
     found = outcome(figures={"a": value}, expected={"a": (0.5, 2.0)})
-    with pytest.raises(HydraNetError, match="1 figures differ: a is .*, expected 0.5 to 2"):
+    with pytest.raises(HydraNetError, match=r"1 figures differ: a is .*, expected 0\.5 to 2"):
         found.check()
 
 
