@@ -48,6 +48,12 @@ def is_true(*words: Any) -> PythonExpression:
     return PythonExpression(list(words))
 
 
+def believed() -> PythonExpression:
+    """The file that says how our own odometry is believed; with other odometry, no more."""
+    own = f"'{CONFIG / 'own_vo.yaml'}' if '"
+    return PythonExpression([own, arg("vo"), "' == 'own' else '", arg("config"), "'"])
+
+
 def node(name: str, remaps: list[tuple[Any, Any]], condition: Any = None, **own: Any) -> Node:
     """A node of this package, with the python3 of the environment: it has torch."""
     sim_time = ParameterValue(arg("use_sim_time"), value_type=bool)
@@ -57,7 +63,7 @@ def node(name: str, remaps: list[tuple[Any, Any]], condition: Any = None, **own:
         exec_name=name,
         name=name,
         output="screen",
-        parameters=[arg("config"), {"use_sim_time": sim_time, **own}],
+        parameters=[believed(), arg("config"), {"use_sim_time": sim_time, **own}],
         remappings=remaps,
         condition=condition,
     )

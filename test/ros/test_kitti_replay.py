@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import ROOT
 
 rclpy = pytest.importorskip("rclpy", reason="no ROS 2 here: neither sourced nor from wheels")
 torch = pytest.importorskip("torch", reason="rotations from images need torch")
@@ -23,6 +24,7 @@ from sensor_msgs.msg import Imu, TimeReference  # noqa: E402
 from hydranet_ros import lie  # noqa: E402
 from hydranet_ros.fusion import SlidingWindowFusion  # noqa: E402
 from hydranet_ros.gyro import VisualGyro, open_predictor  # noqa: E402
+from hydranet_ros.pipeline import OWN_SOURCES, Pipeline  # noqa: E402
 from hydranet_ros.ros.conversions import covariance_matrix, pose_matrix, stamp_ns  # noqa: E402
 from hydranet_ros.ros.frames import FramesConfig  # noqa: E402
 from hydranet_ros.sources import KittiFolder  # noqa: E402
@@ -30,6 +32,7 @@ from hydranet_ros.stereo_vo import StereoVO  # noqa: E402
 
 FRAMES = 200
 T_b_c = FramesConfig().T_b_c
+OWN_VO = ["--params-file", str(ROOT / "config" / "own_vo.yaml")]
 
 
 @dataclass
@@ -84,11 +87,15 @@ def heard(frames: KittiFolder, weights: Path, tmp_path_factory: pytest.TempPathF
             folder,
             hydranet_node=[*REPLAY, "-p", f"weights:={weights}", "-p", "stereo:=true"],
             stereo_vo_node=REPLAY,
-            fusion_node=[*REMAPS, "-p", "max_wait_s:=30.0"],
+            fusion_node=[*REMAPS, "-p", "max_wait_s:=30.0", *OWN_VO],
         ) as nodes:
-            assert bench.spin_until(lambda: rig.listened(2), 60.0), [n.log for n in nodes.values()]
+            assert bench.spin_until(lambda: rig.listened(2), 180.0), [
+                n.log for n in nodes.values()
+            ]
             # The bench itself, and fusion_node.
-            assert bench.spin_until(lambda: bench.node.count_subscribers("vo/odometry") == 2, 60.0)
+            assert bench.spin_until(
+                lambda: bench.node.count_subscribers("vo/odometry") == 2, 180.0
+            )
             bench.spin(1.0)
             began = time.monotonic()
             for frame in images:
@@ -108,21 +115,16 @@ def heard(frames: KittiFolder, weights: Path, tmp_path_factory: pytest.TempPathF
 @pytest.fixture(scope="module")
 def offline(frames: KittiFolder, weights: Path) -> tuple[list[np.ndarray], list, list]:
     """The same frames without ROS: fused poses, motions, rotations."""
-    vo, fusion = StereoVO(frames.camera), SlidingWindowFusion()
-    gyro: VisualGyro | None = None
-    fused, motions, rotations = [], [], []
-    for frame in frames:
-        if gyro is None:
-            predictor = open_predictor(weights, "cpu", threads=1)
-            gyro = VisualGyro(predictor, frames.camera.left, frame.left.shape, stereo=True)
-        motion = vo.update(frame.left, frame.right, frame.stamp_ns).pose
-        rotation = gyro.update(frame.stamp_ns, frame.left, frame.right)
-        measured = [each for each in (motion, rotation) if each is not None]
-        if measured:
-            fused.append(fusion.update(*measured).T_w_c)
-            motions.append(motion)
-            rotations.append(rotation)
-    return fused, motions, rotations
+    predictor = open_predictor(weights, "cpu", threads=1)
+    shape = next(iter(frames)).left.shape
+    gyro = VisualGyro(predictor, frames.camera.left, shape, stereo=True)
+    pipeline = Pipeline(StereoVO(frames.camera), gyro, SlidingWindowFusion(OWN_SOURCES))
+    steps = [pipeline.update(frame) for frame in frames][1:]
+    return (
+        [step.fused.T_w_c for step in steps],
+        [step.vo.pose for step in steps],
+        [step.rotation for step in steps],
+    )
 
 
 def test_no_frame_is_dropped_and_nothing_is_wrong(heard: Heard, frames: KittiFolder) -> None:

@@ -19,6 +19,7 @@ pytest.importorskip("rclpy", reason="no ROS 2 here: neither sourced nor from whe
 from ros.in_process import overrides, spinning
 from ros.node_processes import Bench, processes
 
+from hydranet_ros.pipeline import OWN_SOURCES
 from hydranet_ros.ros.fusion_node import FusionNode, FusionNodeConfig
 from hydranet_ros.ros.hydranet_node import HydraNetNode, HydraNetNodeConfig
 from hydranet_ros.ros.parameters import build, walk
@@ -56,7 +57,7 @@ def parameters(path: Path) -> dict[str, dict[str, Any]]:
     }
 
 
-@pytest.mark.parametrize("name", ["hydranet.yaml", "kitti.yaml"])
+@pytest.mark.parametrize("name", ["hydranet.yaml", "kitti.yaml", "own_vo.yaml"])
 def test_configuration_files_name_parameters_that_there_are(name: str) -> None:
     for node, values in parameters(ROOT / "config" / name).items():
         known = {key: default_of(item) for key, item in walk(CONFIGS[node])}
@@ -72,6 +73,12 @@ def test_the_live_configuration_is_that_of_the_defaults() -> None:
         for key, value in values.items():
             expected = known[key]
             assert value == (list(expected) if isinstance(expected, tuple) else expected), key
+
+
+def test_our_own_odometry_is_believed_as_offline() -> None:
+    values = parameters(ROOT / "config" / "own_vo.yaml")["fusion_node"]
+    known = {key: default_of(item) for key, item in walk(FusionNodeConfig)}
+    assert build(FusionNodeConfig, {**known, **values}).fusion == OWN_SOURCES
 
 
 def test_a_node_takes_the_replay_configuration(tmp_path: Path) -> None:
@@ -189,7 +196,7 @@ def test_a_launch_connects_the_nodes_and_ends_them(
     count = bench.node.count_subscribers
     try:
         for topic, listeners in expected.items():
-            assert bench.spin_until(lambda t=topic, n=listeners: count(t) == n, 60.0), (
+            assert bench.spin_until(lambda t=topic, n=listeners: count(t) == n, 180.0), (
                 topic,
                 log.read_text(),
             )

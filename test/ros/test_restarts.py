@@ -38,8 +38,10 @@ def world(weights: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
         with processes(
             folder, hydranet_node=net, stereo_vo_node=REPLAY, fusion_node=fusion
         ) as nodes:
-            assert bench.spin_until(lambda: rig.listened(2), 60.0)
-            assert bench.spin_until(lambda: bench.node.count_subscribers("vo/odometry") == 2, 60.0)
+            assert bench.spin_until(lambda: rig.listened(2), 180.0)
+            assert bench.spin_until(
+                lambda: bench.node.count_subscribers("vo/odometry") == 2, 180.0
+            )
             bench.spin(0.5)
             yield SimpleNamespace(
                 bench=bench, rig=rig, frames=frames, nodes=nodes, fused=fused, vo=vo, folder=folder
@@ -94,7 +96,7 @@ def test_a_killed_vo_node_comes_back(world: SimpleNamespace) -> None:
     world.nodes["stereo_vo_node"] = again
     # DDS takes 20 s to forget a killed process: wait for the new one by its name.
     names = world.bench.node.get_node_names
-    assert world.bench.spin_until(lambda: "again" in names(), 60.0), again.log
+    assert world.bench.spin_until(lambda: "again" in names(), 180.0), again.log
     world.bench.spin(1.0)
     back = play(world, range(6, FRAMES), start)
     assert fused_up_to(world, back[-1]), world.nodes["fusion_node"].log
