@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from hydranet_ros.errors import HydraNetError
+from hydranet_ros.devices import choose_device
 from hydranet_ros.flow import Axis, CanonicalView, FarnebackConfig, GridFlow, Image
 
 _SMALLEST_LEVEL_PX = 32
@@ -23,20 +23,6 @@ _SMALLEST_LEVEL_PX = 32
 _BORDER_TRUST = (0.14, 0.14, 0.4472, 0.4472, 0.4472)
 # Added to the determinant, in grey levels^4 per pixel^4: where there is no texture, no flow.
 _LEAST_DETERMINANT = 1e-3
-
-
-def open_device(name: str) -> torch.device:
-    """The torch device of a name such as `cpu`, `cuda` or `cuda:1`, if it can be used here."""
-    try:
-        device = torch.device(name)
-        torch.zeros(1, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        reason = str(error).strip().split("\n")[0]
-        raise HydraNetError(
-            f"device {name!r} cannot be used ({reason}): use 'cpu', or install a driver and a "
-            "build of PyTorch for it"
-        ) from None
-    return device
 
 
 # --- Farneback -----------------------------------------------------------------------------------
@@ -264,7 +250,7 @@ class DeviceFlow:
         device: str | torch.device = "cpu",
     ) -> None:
         self.view, self.config = view, config or FarnebackConfig()
-        self.device = open_device(str(device))
+        self.device = choose_device(device) if isinstance(device, str) else device
         self.mask = torch.from_numpy(view.mask.copy()).to(self.device)
         self._rows = _Sampler(view.y, self.device)
         self._columns = _Sampler(view.x, self.device)

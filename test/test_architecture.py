@@ -13,7 +13,7 @@ PACKAGE = Path(hydranet_ros.__file__).parent
 
 # Lower rooms know nothing of higher ones.
 STOREYS = [
-    {"errors", "lie", "settings"},
+    {"devices", "errors", "lie", "settings"},
     {"camera", "estimates", "trajectory", "metrics"},
     {"flow", "flow_torch", "network", "stereo_vo", "fusion", "simulation"},
     {"training", "gyro", "pipeline", "sources", "bags", "report"},
@@ -22,7 +22,7 @@ STOREYS = [
 ]
 STOREY = {room: level for level, rooms in enumerate(STOREYS) for room in rooms}
 ROS = {"rclpy", "cv_bridge", "ament_index_python", "tf2_ros", "message_filters"}
-NEEDS_TORCH = {"flow_torch", "network", "training", "experiments"}
+NEEDS_TORCH = {"devices", "flow_torch", "network", "training", "experiments"}
 
 FILES = sorted(PACKAGE.rglob("*.py"))
 

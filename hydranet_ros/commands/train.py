@@ -57,7 +57,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 def run(options: argparse.Namespace) -> None:
     """Prepare the data, train, calibrate, write."""
     try:
-        from hydranet_ros.network.predictor import choose_device
+        from hydranet_ros.devices import choose_device
         from hydranet_ros.training.config import read_config
         from hydranet_ros.training.processes import joined_processes
     except ModuleNotFoundError as error:

@@ -168,7 +168,7 @@ class FlowBody(nn.Module):
             ),
         ]
         seen = torch.cat(maps, dim=1) * cells.valid
-        return seen.view(len(seen), -1, *self.shape)
+        return seen.view(len(seen), seen.shape[1], *self.shape)
 
     def _statistics(
         self,

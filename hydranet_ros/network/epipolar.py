@@ -123,7 +123,7 @@ def step(cells: Cells, motion: Motion, weight: Tensor, scale: float, held: float
     damped = normal + (_DAMPING * size + _LEAST_INFORMATION * total + 1e-12) * eye
     if held:
         damped = damped + held * total * torch.diag(eye.new_tensor([0.0, 0.0, 0.0, 1.0, 1.0]))
-    delta = torch.linalg.solve(damped, moment)
+    delta = torch.linalg.solve_ex(damped, moment).result
     t = motion.t + (delta[:, None, 3:] @ tangent)[:, 0].to(weight.dtype)
     C = rotate(delta[:, :3].to(weight.dtype)) @ motion.C
     return Motion(C, functional.normalize(t, dim=1))
@@ -144,9 +144,10 @@ def covariance_root(cells: Cells, motion: Motion, weight: Tensor, scale: float) 
     eye = torch.eye(3, dtype=normal.dtype, device=normal.device)
     prior = eye / _PRIOR_SIGMA_RAD**2
     cross, motion_part = information[:, :3, 3:], information[:, 3:, 3:] + 1e-3 * eye[:2, :2]
-    schur = information[:, :3, :3] - cross @ torch.linalg.solve(motion_part, cross.mT) + prior
-    root = torch.linalg.cholesky(torch.linalg.inv(0.5 * (schur + schur.mT)))
-    return root.to(weight.dtype)
+    schur = information[:, :3, :3] - cross @ torch.linalg.solve_ex(motion_part, cross.mT).result + prior
+    # Unchecked, since flow that is not finite is told by whoever reads the result.
+    covariance = torch.linalg.inv_ex(0.5 * (schur + schur.mT)).inverse
+    return torch.linalg.cholesky_ex(covariance).L.to(weight.dtype)
 
 
 def residuals(cells: Cells, motion: Motion) -> Residuals:
@@ -167,8 +168,8 @@ def rotate(phi: Tensor) -> Tensor:
 def _least_squares(cells: Cells) -> Tensor:
     """Robust rotation as if there were no parallax: where to start."""
     batch, valid = len(cells.points), cells.valid[:, 0]
-    C = torch.eye(3, dtype=cells.points.dtype, device=cells.points.device).repeat(batch, 1, 1)
-    eye = C[0]
+    eye = torch.eye(3, dtype=cells.points.dtype, device=cells.points.device)
+    C = eye.repeat(batch, 1, 1)
     for scale in _LEAST_SQUARES_SCALES:
         x, y = _seen(C, cells.points)
         u, v = cells.target[:, 0] - x, cells.target[:, 1] - y
@@ -179,7 +180,7 @@ def _least_squares(cells: Cells) -> Tensor:
         sums = (first * weight) @ first.mT + (second * weight) @ second.mT  # (batch, 4, 4)
         total = weight.sum(dim=2)[:, :, None]
         normal = sums[:, :3, :3] + (_LEAST_INFORMATION * total + 1e-9) * eye
-        C = rotate(torch.linalg.solve(normal, sums[:, :3, 3])) @ C
+        C = rotate(torch.linalg.solve_ex(normal, sums[:, :3, 3]).result) @ C
     return C
 
 

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from hydranet_ros.devices import choose_device
 from hydranet_ros.errors import HydraNetError
 from hydranet_ros.estimates import RelativeRotation
 from hydranet_ros.network.folding import fold_batch_norms
@@ -22,27 +23,6 @@ from hydranet_ros.network.stereo import CORRELATION, combine_stereo
 from hydranet_ros.network.weights import Weights, load_weights
 
 ArrayOrTensor = NDArray[Any] | Tensor
-
-
-def choose_device(name: str) -> torch.device:
-    """`cpu`, `cuda`, `cuda:N`, or `auto`: CUDA where there is any."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if name != "cpu" and name.partition(":")[0] != "cuda":
-        raise ValueError(f"device must be auto, cpu or cuda, got {name!r}")
-    if name != "cpu" and not torch.cuda.is_available():
-        raise HydraNetError(
-            f"device {name!r} is asked for but torch has no CUDA here: use device 'cpu' or 'auto'"
-        )
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise ValueError(f"device must be auto, cpu or cuda, got {name!r}") from None
-    if device.index is not None and device.index >= torch.cuda.device_count():
-        raise HydraNetError(
-            f"device {name!r} is asked for but there are {torch.cuda.device_count()}: use 'cuda'"
-        )
-    return device
 
 
 def network_input(flow: Tensor, mask: Tensor | None, channels: int) -> Tensor:

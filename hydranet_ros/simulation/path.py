@@ -1,7 +1,8 @@
 """The line the street follows, and the drive along it.
 
 The world frame w is the first left camera, or where it is turned in its mount, that camera turned
-back: x right, y down, z forward; the ground is the plane y = camera height. Along the line, s is the distance driven and d the distance to its right.
+back: x right, y down, z forward; the ground is the plane y = camera height. Along the line, s is
+the distance driven and d the distance to its right.
 """
 
 from __future__ import annotations

@@ -165,7 +165,7 @@ def test_absent_cuda_is_an_error_not_a_fallback(model):
 
 @pytest.mark.parametrize("name", ["gpu", "cpux", ""])
 def test_unknown_devices_are_refused(model, name):
-    with pytest.raises(ValueError, match="device must be auto, cpu or cuda"):
+    with pytest.raises(HydraNetError, match="device must be auto, cpu, cuda"):
         Predictor(model, device=name)
 
 
