@@ -19,8 +19,9 @@ from launch_ros.actions import Node
 from launch_ros.parameter_descriptions import ParameterValue
 
 CONFIG = Path(__file__).resolve().parent.parent / "config"
-# Fast DDS 3 and 2 look for its profiles under these names.
-PROFILES = ("FASTDDS_DEFAULT_PROFILES_FILE", "FASTRTPS_DEFAULT_PROFILES_FILE")
+# Where Fast DDS looks for its profiles; version 2 under its old name, of which 3 warns.
+OLD = os.environ.get("ROS_DISTRO") in ("humble", "iron", "jazzy")
+PROFILES = f"{'FASTRTPS' if OLD else 'FASTDDS'}_DEFAULT_PROFILES_FILE"
 
 ARGUMENTS = {
     "bag": ("", "rosbag2 or KITTI folder to play; empty: a live camera"),
@@ -94,10 +95,8 @@ def generate_launch_description() -> LaunchDescription:
                 )
                 for name, (value, text) in ARGUMENTS.items()
             ),
-            *(
-                SetEnvironmentVariable(name, str(CONFIG / "fastdds.xml"))
-                for name in PROFILES
-                if not any(os.environ.get(each) for each in PROFILES)
+            SetEnvironmentVariable(
+                PROFILES, os.environ.get(PROFILES, str(CONFIG / "fastdds.xml"))
             ),
             node(
                 "hydranet_node",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter, deque
 from collections.abc import Mapping
+from pathlib import Path
 
 import numpy as np
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
@@ -71,6 +73,15 @@ class Pace:
             values["latency p50 (ms)"] = f"{self.latency_ms(50):.1f}"
             values["latency p95 (ms)"] = f"{self.latency_ms(95):.1f}"
         return values
+
+
+def resident_mb() -> float | None:
+    """The memory that this process has in use; None where the system does not tell."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    except OSError:
+        return None
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
 def status(name: str, values: Mapping[str, str], worries: list[str]) -> DiagnosticStatus:

@@ -29,7 +29,7 @@ from rclpy.subscription import Subscription
 
 from hydranet_ros.errors import HydraNetError
 from hydranet_ros.ros.faults import BadInput
-from hydranet_ros.ros.health import Complaints, Pace, diagnostic_array, status
+from hydranet_ros.ros.health import Complaints, Pace, diagnostic_array, resident_mb, status
 from hydranet_ros.ros.parameters import Parameters
 from hydranet_ros.ros.quality import OUTPUT, QualityConfig, publishers_of
 from hydranet_ros.settings import about
@@ -232,8 +232,10 @@ class ManagedNode(LifecycleNode, Generic[Config]):
     def _look_after(self) -> None:
         worries = self._silences() if self.active else ["not active"]
         worries += [f"{count} x {kind}" for kind, count in self.complain.news().items()]
+        memory = resident_mb()
         values = {
             **self.pace.values(),
+            **({} if memory is None else {"memory (MB)": f"{memory:.1f}"}),
             **self.figures(),
             **{kind: str(count) for kind, count in sorted(self.complain.counts.items())},
         }

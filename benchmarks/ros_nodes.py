@@ -1,0 +1,175 @@
+"""What the benchmarks of the nodes share: start them, send frames, and hear the fused odometry."""
+
+from __future__ import annotations
+
+import os
+import time
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import rclpy
+from diagnostic_msgs.msg import DiagnosticArray
+from nav_msgs.msg import Odometry
+from rclpy.executors import SingleThreadedExecutor
+from rclpy.qos import QoSProfile
+from sensor_msgs.msg import CameraInfo, Image
+
+from hydranet_ros.demo.children import Children
+from hydranet_ros.demo.nodes import node_command
+from hydranet_ros.demo.surroundings import environment
+from hydranet_ros.errors import HydraNetError
+from hydranet_ros.ros.conversions import stamp_ns, time_message
+from hydranet_ros.ros.images import image_message
+from hydranet_ros.sources import Frame, Source
+
+NODES = ("hydranet_node", "stereo_vo_node", "fusion_node")
+SIDES = ("left", "right")
+ROTATION = "hydranet_node/relative_rotation"
+
+
+def start_nodes(children: Children, weights: str, live: dict[str, str | int | float]) -> None:
+    """The three nodes with the inputs of a live robot."""
+    net = {**live, "stereo": True, "weights": weights}
+    children.start("hydranet_node", node_command("hydranet_node", net))
+    children.start("stereo_vo_node", node_command("stereo_vo_node", dict(live)))
+    remaps = {f"relative_rotation{part}": f"{ROTATION}{part}" for part in ("", "/interval")}
+    children.start("fusion_node", node_command("fusion_node", {}, remaps))
+
+
+@dataclass
+class Tally:
+    """What came of one run."""
+
+    sent: dict[int, float] = field(default_factory=dict)
+    latencies_s: list[float] = field(default_factory=list)
+    behind_s: float = 0.0
+
+    def percentile_ms(self, percentile: float) -> float:
+        """Of the latency from image to fused odometry."""
+        found = np.percentile(self.latencies_s, percentile) if self.latencies_s else np.nan
+        return 1e3 * float(found)
+
+
+class Bench:
+    """A stereo camera and a listener in one node."""
+
+    def __init__(self, source: Source, shape: tuple[int, int]) -> None:
+        self.node = rclpy.create_node("bench")
+        self._executor = SingleThreadedExecutor()
+        self._executor.add_node(self.node)
+        deep = QoSProfile(depth=100)
+        create = self.node.create_publisher
+        self._images = [create(Image, f"{side}/image_rect", deep) for side in SIDES]
+        self._infos = [create(CameraInfo, f"{side}/camera_info", deep) for side in SIDES]
+        self._calibration = [_info(source, shape, side == "right") for side in SIDES]
+        self.tally = Tally()
+        self.told: dict[str, dict[str, str]] = {}
+        self.node.create_subscription(Odometry, "fused/odometry", self._hear, deep)
+        self.node.create_subscription(DiagnosticArray, "/diagnostics", self._note, deep)
+
+    def _hear(self, message: Odometry) -> None:
+        sent = self.tally.sent.get(stamp_ns(message.header.stamp))
+        if sent is not None:
+            self.tally.latencies_s.append(time.monotonic() - sent)
+
+    def _note(self, message: DiagnosticArray) -> None:
+        for each in message.status:
+            self.told[each.name.lstrip("/")] = {v.key: v.value for v in each.values}
+
+    def spin(self, seconds: float) -> None:
+        """Hear what comes for so long."""
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0.0:
+            self._executor.spin_once(timeout_sec=left)
+
+    def wait_for_nodes(self, timeout_s: float = 180.0) -> None:
+        """Until all listen to us and to each other."""
+        until = time.monotonic() + timeout_s
+        count = self.node.count_subscribers
+        while not (
+            all(p.get_subscription_count() >= 2 for p in (*self._images, *self._infos))
+            and count("vo/odometry") >= 1
+            and count(ROTATION) >= 1
+        ):
+            if time.monotonic() > until:
+                raise HydraNetError(f"the nodes did not start in {timeout_s:g} s")
+            self.spin(0.2)
+        self.spin(1.0)
+
+    def play(self, frames: Iterable[tuple[int, Frame]], rate_hz: float) -> Tally:
+        """Send frames at a rate; what waits is heard in between."""
+        self.tally = Tally()
+        began = time.monotonic()
+        for count, (nanoseconds, frame) in enumerate(frames):
+            due = began + count / rate_hz
+            self.spin(max(due - time.monotonic(), 1e-4))
+            self.tally.behind_s = max(self.tally.behind_s, time.monotonic() - due)
+            self._send(nanoseconds, frame)
+        self.spin(2.5)  # the last results, and diagnostics about them
+        return self.tally
+
+    def _send(self, nanoseconds: int, frame: Frame) -> None:
+        self.tally.sent[nanoseconds] = time.monotonic()
+        for publisher, info in zip(self._infos, self._calibration, strict=True):
+            info.header.stamp = time_message(nanoseconds)
+            publisher.publish(info)
+        for publisher, pixels in zip(self._images, (frame.left, frame.right), strict=True):
+            message = image_message(pixels)
+            message.header.stamp = time_message(nanoseconds)
+            message.header.frame_id = "camera_left"
+            publisher.publish(message)
+
+    def done(self, node: str) -> int:
+        """Frames that a node has worked on, as it says."""
+        return int(self.told.get(node, {}).get("done", "0"))
+
+
+def _info(source: Source, shape: tuple[int, int], right: bool) -> CameraInfo:
+    c = source.camera.left
+    info = CameraInfo(height=shape[0], width=shape[1], distortion_model="plumb_bob")
+    info.k = [c.fx, 0.0, c.cx, 0.0, c.fy, c.cy, 0.0, 0.0, 1.0]
+    tx = -c.fx * source.camera.baseline_m if right else 0.0
+    info.p = [c.fx, 0.0, c.cx, tx, 0.0, c.fy, c.cy, 0.0, 0.0, 0.0, 1.0, 0.0]
+    info.header.frame_id = "camera_left"
+    return info
+
+
+@contextmanager
+def running(source: Source, shape: tuple[int, int], options: Namespace) -> Iterator[Bench]:
+    """The nodes and a bench, in a domain of their own."""
+    live: dict[str, str | int | float] = {
+        "input.reliability": options.reliability,
+        "input.queue": options.queue,
+    }
+    with TemporaryDirectory(prefix="ros_bench_") as folder:
+        surroundings = environment(Path(folder))
+        if not options.profile:
+            surroundings = {k: v for k, v in surroundings.items() if "PROFILES_FILE" not in k}
+        os.environ.update(surroundings)
+        with Children(Path(folder), surroundings) as children:
+            rclpy.init()
+            try:
+                start_nodes(children, options.weights, live)
+                bench = Bench(source, shape)
+                bench.wait_for_nodes()
+                yield bench
+                children.check_all()
+            finally:
+                rclpy.shutdown()
+
+
+def add_options(parser: ArgumentParser) -> None:
+    """What every benchmark of the nodes asks for."""
+    parser.add_argument("source", metavar="SOURCE", help="a KITTI folder, a bag, or 'street'")
+    parser.add_argument("--weights", default="", metavar="FILE", help="default: those that ship")
+    parser.add_argument("--frames", type=int, default=200, metavar="N")
+    parser.add_argument("--reliability", default="reliable", choices=("reliable", "best_effort"))
+    parser.add_argument("--queue", type=int, default=1, help="frames that may wait")
+    parser.add_argument(
+        "--no-profile", dest="profile", action="store_false", help="Fast DDS as it comes"
+    )

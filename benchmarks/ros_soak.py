@@ -1,0 +1,61 @@
+"""Loop a replay through the nodes for half an hour, and watch memory and latency.
+
+    python benchmarks/ros_soak.py KITTI_FOLDER [--minutes 30] [--rate 10] [--frames 200]
+
+Stamps go back at the end of every loop, as those of a looping bag do. Printed once a minute are
+the latency from image to fused odometry and the memory of each node; the growth is taken from the
+end of the second minute, when all buffers have their size. Exit code 1 if it is 5 % or more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from itertools import islice
+
+from ros_nodes import NODES, Bench, add_options, running
+
+from hydranet_ros.sources import open_source
+
+MOST_GROWTH = 0.05
+WARM_MINUTES = 2.0
+
+
+def memories(bench: Bench) -> dict[str, float]:
+    """Of each node, as it tells in its diagnostics."""
+    return {name: float(bench.told[name]["memory (MB)"]) for name in NODES}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    add_options(parser)
+    parser.add_argument("--minutes", type=float, default=30.0)
+    parser.add_argument("--rate", type=float, default=10.0, help="in Hz")
+    options = parser.parse_args()
+    source = open_source(options.source, max_frames=options.frames)
+    frames = list(islice(source, options.frames))
+    stamped = [(10**12 + round(i * 1e9 / options.rate), f) for i, f in enumerate(frames)]
+    settled: dict[str, float] | None = None
+    print("minute  loops  p50 ms  p95 ms  " + "  ".join(f"{name} MB" for name in NODES))
+    with running(source, frames[0].left.shape, options) as bench:
+        began, told, loops = time.monotonic(), 0.0, 0
+        while (minutes := (time.monotonic() - began) / 60.0) < options.minutes:
+            tally = bench.play(stamped, options.rate)
+            loops += 1
+            now = memories(bench)
+            if settled is None and minutes >= min(WARM_MINUTES, 0.5 * options.minutes):
+                settled = now
+            if minutes >= told:
+                told += 1.0
+                mb = "  ".join(f"{now[name]:{len(name) + 3}.1f}" for name in NODES)
+                p50, p95 = tally.percentile_ms(50), tally.percentile_ms(95)
+                print(f"{minutes:6.1f}  {loops:5d}  {p50:6.1f}  {p95:6.1f}  {mb}", flush=True)
+        now = memories(bench)
+    growth = {name: now[name] / (settled or now)[name] - 1.0 for name in NODES}
+    print("growth of memory: " + ", ".join(f"{n} {100 * g:+.1f} %" for n, g in growth.items()))
+    return int(max(growth.values()) >= MOST_GROWTH)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
