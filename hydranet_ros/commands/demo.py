@@ -53,6 +53,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     parser.add_argument("--weights", metavar="FILE", help="other weights than those that ship")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
+    parser.add_argument(
+        "--mono", action="store_true", help="rotations from the left camera alone, in less time"
+    )
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     parser.set_defaults(run=run)
 
@@ -60,14 +63,15 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 def run(options: argparse.Namespace) -> None:
     """Check, prepare the input, run the nodes, read what they said, show it."""
     check(options)
-    from hydranet_ros.demo.results import read_heard, summary
+    from hydranet_ros.demo.heard import read_heard
+    from hydranet_ros.demo.results import summary
     from hydranet_ros.demo.session import Session, run_nodes
     from hydranet_ros.report import write_report
 
     source = open_source(options.source, max_frames=options.frames)
     seconds = float(source.stamps_ns[-1] - source.stamps_ns[0]) * 1e-9
     logs = options.out / "logs"
-    session = Session(logs, options.rate, seconds, options.weights, options.device)
+    session = Session(logs, options.rate, seconds, options.weights, options.device, options.mono)
     with _ending_on_hangup(), tempfile.TemporaryDirectory(dir=options.out, prefix=".") as folder:
         played = _prepare(source, Path(folder) / "played")
         recorded = Path(folder) / "recorded"

@@ -9,7 +9,7 @@ from hydranet_ros.demo.children import Children
 from hydranet_ros.demo.nodes import Value, node_command
 from hydranet_ros.demo.surroundings import environment
 
-READY_S = 90.0
+READY_S = 120.0
 IDLE_S = 3.0
 # Nothing is lost in a replay; how late it comes is shown.
 INPUT: dict[str, Value] = {
@@ -46,6 +46,7 @@ class Session:
     seconds: float
     weights: str | None
     device: str
+    mono: bool = False
 
 
 def run_nodes(session: Session, played: Path, recorded: Path) -> None:
@@ -79,7 +80,9 @@ def _recorder(recorded: Path) -> dict[str, Value]:
 
 
 def _hydranet(session: Session) -> dict[str, Value]:
-    chosen: dict[str, Value] = {"rectified": True, "device": session.device}
+    chosen: dict[str, Value] = {"stereo": not session.mono, "device": session.device}
+    if session.mono:
+        chosen["rectified"] = True
     if session.weights is not None:
         chosen["weights"] = session.weights
     return {**INPUT, **chosen}
