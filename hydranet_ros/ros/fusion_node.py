@@ -28,9 +28,10 @@ from hydranet_ros.ros.conversions import change_frame, stamp_ns
 from hydranet_ros.ros.faults import BadInput
 from hydranet_ros.ros.frames import Frames, FramesConfig
 from hydranet_ros.ros.fused_output import FusedOutput, OutputConfig
-from hydranet_ros.ros.managed import ManagedNode, NodeConfig, run, steady_clock
+from hydranet_ros.ros.managed import ManagedNode, NodeConfig, steady_clock
 from hydranet_ros.ros.partners import Measurement, Partners
 from hydranet_ros.ros.quality import QualityConfig
+from hydranet_ros.ros.running import run
 from hydranet_ros.ros.vo_reader import VOInputConfig, VOReader
 from hydranet_ros.settings import about, check
 

@@ -26,7 +26,7 @@ from hydranet_ros.ros.flow_picture import flow_picture
 from hydranet_ros.ros.image_node import MONO, STEREO, ImageNode, ImageNodeConfig
 from hydranet_ros.ros.images import Grey, image_message
 from hydranet_ros.ros.intake import Arrival
-from hydranet_ros.ros.managed import run
+from hydranet_ros.ros.running import run
 from hydranet_ros.settings import about, check
 
 if TYPE_CHECKING:
@@ -133,8 +133,12 @@ class HydraNetNode(ImageNode[HydraNetNodeConfig]):
         self.publish(self._interval, conversions.interval_message(rotation, frame))
         self.publish(self._rotation, message(rotation, frame))
         self.publish(self._imu, conversions.imu_message(rotation, frame))
-        self.publish(self._aleatoric, message(rotation, frame, rotation.aleatoric))
-        self.publish(self._epistemic, message(rotation, frame, rotation.epistemic))
+        for publisher, part in (
+            (self._aleatoric, rotation.aleatoric),
+            (self._epistemic, rotation.epistemic),
+        ):
+            if part is not None:
+                self.publish(publisher, message(rotation, frame, part))
         if self._gyro is not None and self._gyro.flow and self._flow.get_subscription_count():
             picture = image_message(flow_picture(self._gyro.flow), "bgr8")
             picture.header = conversions.header(rotation.stamp_2_ns, frame)

@@ -58,6 +58,7 @@ class ImageNode(ManagedNode[Config], Generic[Config]):
         self.intake: Intake | None = None
         self._thread: threading.Thread | None = None
         self._stopping = threading.Event()
+        self._outdated = False
         self._forgetting: str | None = None
         self._calibrated: tuple[Any, ...] | None = None
         self._last_ns: int | None = None
@@ -92,9 +93,12 @@ class ImageNode(ManagedNode[Config], Generic[Config]):
 
     def begin(self) -> None:
         """Start the thread."""
-        self._stopping.clear()
+        # One of its own for each thread: an old one that is late must not go on.
+        self._stopping = threading.Event()
         self._calibrated, self._last_ns = None, None
-        self._thread = threading.Thread(target=self._loop, name="worker", daemon=True)
+        self._thread = threading.Thread(
+            target=self._loop, args=(self._stopping,), name="worker", daemon=True
+        )
         self._thread.start()
 
     def pause(self) -> None:
@@ -113,7 +117,7 @@ class ImageNode(ManagedNode[Config], Generic[Config]):
 
     def changed(self, config: Config) -> None:
         """Build the estimator again with the new settings, at the next frame."""
-        self._calibrated = None
+        self._outdated = True
 
     def figures(self) -> dict[str, str]:
         """How many frames were lost, and where."""
@@ -126,9 +130,9 @@ class ImageNode(ManagedNode[Config], Generic[Config]):
     def _ask(self, reason: str) -> None:
         self._forgetting = reason
 
-    def _loop(self) -> None:
+    def _loop(self, stopping: threading.Event) -> None:
         try:
-            while not self._stopping.is_set() and self.intake is not None:
+            while not stopping.is_set() and self.intake is not None:
                 arrival = self.intake.take(_WAIT_S)
                 if arrival is not None:
                     self._work_on(arrival)
@@ -176,9 +180,10 @@ class ImageNode(ManagedNode[Config], Generic[Config]):
 
     def _calibrate(self, arrival: Arrival, shape: tuple[int, ...]) -> None:
         key = (*(_fingerprint(info) for info in arrival.infos), shape)
-        if key == self._calibrated:
+        outdated, self._outdated = self._outdated, False
+        if key == self._calibrated and not outdated:
             return
-        if self._calibrated is not None:
+        if self._calibrated not in (None, key):
             self.complain("camera changed", "the camera changed: begin anew with it")
         self._calibrated, self._last_ns = None, None
         self.calibrate(arrival.infos, (shape[0], shape[1]))

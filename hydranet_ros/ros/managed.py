@@ -1,4 +1,4 @@
-"""What all nodes share: the managed life cycle, listening, publishing, diagnostics, the end.
+"""What all nodes share: the managed life cycle, listening, publishing, diagnostics.
 
 A node is configured (reads weights, opens topics) and activated (works); with `autostart` it does
 both by itself. A complaint about input is logged once per kind and counted; nothing that arrives
@@ -7,35 +7,29 @@ over a topic ends a node.
 
 from __future__ import annotations
 
-import signal
-import sys
-import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-import rclpy
 from diagnostic_msgs.msg import DiagnosticArray
 from rclpy.clock import Clock, JumpThreshold, TimeJump
 from rclpy.clock_type import ClockType
 from rclpy.duration import Duration
-from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
 from rclpy.impl.implementation_singleton import rclpy_implementation
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
 from rclpy.qos import QoSProfile
-from rclpy.signals import SignalHandlerOptions
 from rclpy.subscription import Subscription
 
 from hydranet_ros.errors import HydraNetError
 from hydranet_ros.ros.faults import BadInput
 from hydranet_ros.ros.health import Complaints, Pace, diagnostic_array, resident_mb, status
+from hydranet_ros.ros.listening import Ear
 from hydranet_ros.ros.parameters import Parameters
 from hydranet_ros.ros.quality import OUTPUT, QualityConfig, publishers_of
 from hydranet_ros.settings import about
 
 RCLError = rclpy_implementation.RCLError
-SIGNAL_PERIOD_S = 0.1  # of looking for an interruption
 PERIOD_S = 1.0  # of diagnostics, and of looking for silence
 
 
@@ -55,26 +49,6 @@ class NodeConfig:
 
 
 Config = TypeVar("Config", bound=NodeConfig)
-
-
-class Ear:
-    """One subscription: when it last heard something, and whether its silence was told."""
-
-    def __init__(self, topic: str, quality: QualityConfig) -> None:
-        self.topic, self.quality = topic, quality
-        self.heard = time.monotonic()
-        self.count = 0
-        self.told = False
-
-    def hear(self) -> None:
-        """Note a message."""
-        self.heard, self.told = time.monotonic(), False
-        self.count += 1
-
-    @property
-    def silent(self) -> bool:
-        """Whether nothing was heard for too long."""
-        return time.monotonic() - self.heard > self.quality.silence_s
 
 
 class ManagedNode(LifecycleNode, Generic[Config]):
@@ -255,56 +229,3 @@ class ManagedNode(LifecycleNode, Generic[Config]):
                     f"QoS {ear.quality}: {publishers_of(self, ear.topic)}"
                 )
         return [f"silence on {ear.topic}" for ear in silent]
-
-
-class Interruption:
-    """SIGINT and SIGTERM: the first ends the node, further ones change nothing.
-
-    `ros2 launch` and a terminal both send SIGINT, and the second must not break the clean end.
-    """
-
-    def __init__(self) -> None:
-        self.came = False
-        self.starting = True
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self._handle)
-
-    def _handle(self, number: int, frame: object) -> None:
-        first, self.came = not self.came, True
-        if first and self.starting:  # to load torch may take long
-            raise KeyboardInterrupt
-
-
-def run(make: Callable[[], ManagedNode[Any]], arguments: list[str] | None = None) -> int:
-    """Make a node and spin it until it is interrupted; the exit code is 0, 2 for bad input."""
-    interruption = Interruption()
-    node: ManagedNode[Any] | None = None
-    try:
-        rclpy.init(args=arguments, signal_handler_options=SignalHandlerOptions.NO)
-        node = make()
-        if node.config.autostart and not _started(node):
-            return 2
-        _spin(node, interruption)
-    except (KeyboardInterrupt, ExternalShutdownException):
-        pass
-    except (HydraNetError, RCLError) as error:
-        print(" ".join(str(error).split()), file=sys.stderr)
-        return 2
-    finally:
-        if node is not None:
-            node.end()
-        rclpy.try_shutdown()
-    return 1 if node is not None and node.failed else 0
-
-
-def _started(node: ManagedNode[Any]) -> bool:
-    steps = (node.trigger_configure, node.trigger_activate)
-    return all(step() == TransitionCallbackReturn.SUCCESS for step in steps)
-
-
-def _spin(node: ManagedNode[Any], interruption: Interruption) -> None:
-    executor = SingleThreadedExecutor()
-    executor.add_node(node)
-    interruption.starting = False
-    while not interruption.came:
-        executor.spin_once(timeout_sec=SIGNAL_PERIOD_S)

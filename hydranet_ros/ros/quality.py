@@ -42,7 +42,8 @@ class QualityConfig:
         metadata=about("messages that the middleware keeps", 1, 10000, read_only=True),
     )
     silence_s: float = field(
-        default=5.0, metadata=about("say so when a topic is silent for so long", 0.1)
+        default=5.0,
+        metadata=about("say so when a topic is silent for so long", 0.1, read_only=True),
     )
 
     def __post_init__(self) -> None:

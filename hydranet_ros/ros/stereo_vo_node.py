@@ -25,7 +25,7 @@ from hydranet_ros.ros.frames import Frames, FramesConfig
 from hydranet_ros.ros.image_node import STEREO, ImageNode, ImageNodeConfig
 from hydranet_ros.ros.images import Grey
 from hydranet_ros.ros.intake import Arrival
-from hydranet_ros.ros.managed import run
+from hydranet_ros.ros.running import run
 from hydranet_ros.ros.trail import Trail, TrailConfig
 from hydranet_ros.settings import check
 from hydranet_ros.stereo_vo import Lost, StereoVO, StereoVOConfig, VOResult

@@ -90,6 +90,7 @@ class Bench:
         self.node: Node = rclpy.create_node(name)
         self.executor = SingleThreadedExecutor()
         self.executor.add_node(self.node)
+        self._clients: dict[str, Any] = {}
 
     def close(self) -> None:
         self.executor.shutdown()
@@ -118,12 +119,14 @@ class Bench:
             self.executor.spin_once(timeout_sec=0.02)
         return True
 
-    def call(self, kind: type[Any], name: str, request: Any, seconds: float = 20.0) -> Any:
-        client = self.node.create_client(kind, name)
-        assert client.wait_for_service(timeout_sec=seconds), name
-        future = client.call_async(request)
+    def call(self, kind: type[Any], name: str, request: Any, seconds: float = 60.0) -> Any:
+        if name not in self._clients:
+            self._clients[name] = self.node.create_client(kind, name)
+            assert self._clients[name].wait_for_service(timeout_sec=seconds), name
+            # The server is known to us; let us be known to it, or its answer is lost.
+            self.spin(0.3)
+        future = self._clients[name].call_async(request)
         assert self.spin_until(future.done, seconds), name
-        self.node.destroy_client(client)
         return future.result()
 
 

@@ -1,0 +1,71 @@
+"""Run a node as a process: start, spin, and end cleanly with an exit code."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import rclpy
+from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
+from rclpy.lifecycle import TransitionCallbackReturn
+from rclpy.signals import SignalHandlerOptions
+
+from hydranet_ros.errors import HydraNetError
+from hydranet_ros.ros.managed import ManagedNode, RCLError
+
+SIGNAL_PERIOD_S = 0.1  # of looking for an interruption
+
+
+class Interruption:
+    """SIGINT and SIGTERM: the first ends the node, further ones change nothing.
+
+    `ros2 launch` and a terminal both send SIGINT, and the second must not break the clean end.
+    """
+
+    def __init__(self) -> None:
+        self.came = False
+        self.starting = True
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._handle)
+
+    def _handle(self, number: int, frame: object) -> None:
+        first, self.came = not self.came, True
+        if first and self.starting:  # to load torch may take long
+            raise KeyboardInterrupt
+
+
+def run(make: Callable[[], ManagedNode[Any]], arguments: list[str] | None = None) -> int:
+    """Make a node and spin it until it is interrupted; the exit code is 0, 2 for bad input."""
+    interruption = Interruption()
+    node: ManagedNode[Any] | None = None
+    try:
+        rclpy.init(args=arguments, signal_handler_options=SignalHandlerOptions.NO)
+        node = make()
+        if node.config.autostart and not _started(node):
+            return 2
+        _spin(node, interruption)
+    except (KeyboardInterrupt, ExternalShutdownException):
+        pass
+    except (HydraNetError, RCLError) as error:
+        print(" ".join(str(error).split()), file=sys.stderr)
+        return 2
+    finally:
+        if node is not None:
+            node.end()
+        rclpy.try_shutdown()
+    return 1 if node is not None and node.failed else 0
+
+
+def _started(node: ManagedNode[Any]) -> bool:
+    steps = (node.trigger_configure, node.trigger_activate)
+    return all(step() == TransitionCallbackReturn.SUCCESS for step in steps)
+
+
+def _spin(node: ManagedNode[Any], interruption: Interruption) -> None:
+    executor = SingleThreadedExecutor()
+    executor.add_node(node)
+    interruption.starting = False
+    while not interruption.came:
+        executor.spin_once(timeout_sec=SIGNAL_PERIOD_S)
