@@ -6,7 +6,7 @@ import argparse
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import yaml
 
@@ -14,8 +14,9 @@ from hydranet_ros.errors import HydraNetError
 
 if TYPE_CHECKING:
     from hydranet_ros.training.config import TrainingConfig
-    from hydranet_ros.training.dataset import FlowDataset
     from hydranet_ros.training.loop import Training
+    from hydranet_ros.training.prepare import Data
+    from hydranet_ros.training.processes import Processes
 
 WEIGHTS = "weights.safetensors"
 EXAMPLES = f"""\
@@ -75,16 +76,14 @@ def run(options: argparse.Namespace) -> None:
     with joined_processes(device) as processes:
         from hydranet_ros.training.loop import Training
 
-        data, validation = _data(config, options, processes)
-        training = Training(config, data, validation, options.out, device, processes)
+        data = _data(config, options, processes)
+        training = Training(config, data.training, data.validation, options.out, device, processes)
         training.run()
         if processes.first:
-            _finish(config, training, validation, options)
+            _finish(config, training, data, options)
 
 
-def _data(
-    config: TrainingConfig, options: argparse.Namespace, processes: Any
-) -> tuple[FlowDataset, FlowDataset]:
+def _data(config: TrainingConfig, options: argparse.Namespace, processes: Processes) -> Data:
     """The first process makes what is missing, the others then find it."""
     from hydranet_ros.training.prepare import default_cache, prepare
 
@@ -98,17 +97,18 @@ def _data(
 
 
 def _finish(
-    config: TrainingConfig,
-    training: Training,
-    validation: FlowDataset,
-    options: argparse.Namespace,
+    config: TrainingConfig, training: Training, data: Data, options: argparse.Namespace
 ) -> None:
     from hydranet_ros.network import Provenance, Weights, save_weights
     from hydranet_ros.training.validation import calibrate, evaluate
 
     model = training.best_network().cpu()
-    evaluation = evaluate(model, validation)
-    calibration = calibrate(evaluation)
+    evaluation = evaluate(model, data.validation)
+    strange = None
+    if data.calibration is not None:
+        left, right = data.calibration
+        strange = evaluate(model, left), evaluate(model, right)
+    calibration = calibrate(evaluation, strange)
     figures = evaluation.figures(calibration)
     source = "KITTI folders" if config.data.kitti else "simulated streets"
     provenance = Provenance(

@@ -151,6 +151,8 @@ class Calibration:
     aleatoric_scale: tuple[float, float, float] = (1.0, 1.0, 1.0)
     epistemic_scale: float = 1.0
     bias_rad: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    stereo_correlation: float = 0.5
+    """Of the aleatoric errors of two cameras of a pair, which see the same street."""
 
     def __post_init__(self) -> None:
         if len(self.aleatoric_scale) != 3 or len(self.bias_rad) != 3:
@@ -159,6 +161,8 @@ class Calibration:
             raise ValueError(f"a calibration must be finite, got {self}")
         if min(self.aleatoric_scale) <= 0.0 or not 0.0 <= self.epistemic_scale < float("inf"):
             raise ValueError(f"the scales of a calibration must be positive, got {self}")
+        if not 0.0 <= self.stereo_correlation <= 1.0:
+            raise ValueError(f"stereo_correlation must be from 0 to 1, got {self}")
 
 
 def from_dict(kind: type[Any], values: Any) -> Any:

@@ -16,6 +16,7 @@ none. It holds for every camera, for rotations of any size that training never s
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import torch
@@ -31,6 +32,7 @@ _LEAST_SQUARES_SCALES = (0.03, 0.01, 0.01)
 _HELD_SCALES = (0.02, 0.01, 0.005)  # with the direction of motion as it was guessed
 _COARSE_SCALES = (0.004, 0.003, 0.003, 0.002, 0.002, 0.002)
 _FINE_SCALES = (0.0015, 0.001, 0.0007, 0.0005)
+_STIFF = 10.0  # of the length of t, against the mean of the normal matrix
 _HELD = 1e3  # information that holds a direction, against a total weight of 1
 _STARTS = ((0.0, 0.0, 1.0), (1.0, 0.0, 0.1))  # ahead, sideways
 _DAMPING = 1e-4  # of a step, relative to the mean of the normal matrix
@@ -115,18 +117,13 @@ def step(cells: Cells, motion: Motion, weight: Tensor, scale: float, held: float
     `held` keeps the direction of motion where it is.
     """
     normal, moment = _normal(_place(cells, motion), motion.t, weight, scale)
-    tangent = _tangent(motion.t).to(normal.dtype)
-    normal, moment = _on_sphere(normal, moment, tangent)
+    total = weight.sum(dim=1).to(normal.dtype)[:, None, None]
     size = normal.diagonal(dim1=1, dim2=2).mean(dim=1)[:, None, None]
-    eye = torch.eye(5, dtype=normal.dtype, device=normal.device)
-    total = weight.sum(dim=1)[:, None, None].to(normal.dtype)
-    damped = normal + (_DAMPING * size + _LEAST_INFORMATION * total + 1e-12) * eye
-    if held:
-        damped = damped + held * total * torch.diag(eye.new_tensor([0.0, 0.0, 0.0, 1.0, 1.0]))
-    delta = torch.linalg.solve_ex(damped, moment).result
-    t = motion.t + (delta[:, None, 3:] @ tangent)[:, 0].to(weight.dtype)
-    C = rotate(delta[:, :3].to(weight.dtype)) @ motion.C
-    return Motion(C, functional.normalize(t, dim=1))
+    least = _DAMPING * size + _LEAST_INFORMATION * total + 1e-12
+    damped = normal + least * _eye(6, normal) + _fixed_length(motion.t, size, held * total)
+    delta = torch.linalg.solve_ex(damped, moment).result.to(weight.dtype)
+    t = functional.normalize(motion.t + delta[:, 3:], dim=1)
+    return Motion(rotate(delta[:, :3]) @ motion.C, t)
 
 
 def covariance_root(cells: Cells, motion: Motion, weight: Tensor, scale: float) -> Tensor:
@@ -135,16 +132,19 @@ def covariance_root(cells: Cells, motion: Motion, weight: Tensor, scale: float) 
     The direction of motion is marginalised out, so what cannot be told from it is uncertain.
     """
     at = _place(cells, motion)
-    normal, moment = _normal(at, motion.t, weight, scale)
-    normal, _ = _on_sphere(normal, moment, _tangent(motion.t).to(normal.dtype))
+    normal, _ = _normal(at, motion.t, weight, scale)
     kernel = _cauchy(at.left.across, scale) * weight
     spread = (kernel * at.left.across**2).sum(dim=1) / (kernel.sum(dim=1) + 1e-9)
     variance = (spread + (0.2 * _NOISE) ** 2).to(normal.dtype)[:, None, None]
     information = normal / (variance * _CELLS_PER_ERROR)
-    eye = torch.eye(3, dtype=normal.dtype, device=normal.device)
-    prior = eye / _PRIOR_SIGMA_RAD**2
-    cross, motion_part = information[:, :3, 3:], information[:, 3:, 3:] + 1e-3 * eye[:2, :2]
-    schur = information[:, :3, :3] - cross @ torch.linalg.solve_ex(motion_part, cross.mT).result + prior
+    information = information + _fixed_length(motion.t, torch.ones_like(variance), 1e-3)
+    rotation, cross, direction = (
+        information[:, :3, :3],
+        information[:, :3, 3:],
+        information[:, 3:, 3:],
+    )
+    known = torch.linalg.solve_ex(direction, cross.mT).result
+    schur = rotation - cross @ known + _eye(3, normal) / _PRIOR_SIGMA_RAD**2
     # Unchecked, since flow that is not finite is told by whoever reads the result.
     covariance = torch.linalg.inv_ex(0.5 * (schur + schur.mT)).inverse
     return torch.linalg.cholesky_ex(covariance).L.to(weight.dtype)
@@ -156,19 +156,22 @@ def residuals(cells: Cells, motion: Motion) -> Residuals:
 
 
 def rotate(phi: Tensor) -> Tensor:
-    """Exp: (batch, 3) -> (batch, 3, 3), Rodrigues' formula, smooth at 0."""
+    """Exp: (batch, 3) -> (batch, 3, 3), of steps, which are cut off at half a radian per axis.
+
+    Rodrigues' formula with its series in |phi|^2: smooth at 0, right to 1e-6, and a few products.
+    """
+    phi = phi.clamp(-0.5, 0.5)
     square = (phi * phi).sum(dim=1)[:, None, None]
-    angle = (square + 1e-16).sqrt()
-    K = _skew(phi)
-    eye = torch.eye(3, dtype=phi.dtype, device=phi.device)
-    half = torch.sin(0.5 * angle) / angle
-    return eye + torch.sin(angle) / angle * K + 2.0 * half * half * (K @ K)
+    sine = 1.0 + square * (-1.0 / 6.0 + square * (1.0 / 120.0 - square / 5040.0))
+    cosine = 0.5 + square * (-1.0 / 24.0 + square * (1.0 / 720.0 - square / 40320.0))
+    K = (phi @ _generators(phi.device, phi.dtype)).view(-1, 3, 3)
+    return _eye(3, phi) + sine * K + cosine * (K @ K)
 
 
 def _least_squares(cells: Cells) -> Tensor:
     """Robust rotation as if there were no parallax: where to start."""
     batch, valid = len(cells.points), cells.valid[:, 0]
-    eye = torch.eye(3, dtype=cells.points.dtype, device=cells.points.device)
+    eye = _eye(3, cells.points)
     C = eye.repeat(batch, 1, 1)
     for scale in _LEAST_SQUARES_SCALES:
         x, y = _seen(C, cells.points)
@@ -230,12 +233,31 @@ def _normal(at: _At, t: Tensor, weight: Tensor, scale: float) -> tuple[Tensor, T
     return normal, -sums[:, :6, 6] - functional.pad(more[:, :3, 3], (0, 3))
 
 
-def _on_sphere(normal: Tensor, moment: Tensor, tangent: Tensor) -> tuple[Tensor, Tensor]:
-    """Let t change along its two tangents (batch, 2, 3) alone: (batch, 5, 5), (batch, 5)."""
-    change = functional.pad(tangent, (3, 0))
-    rotation = torch.eye(3, 6, dtype=normal.dtype, device=normal.device)
-    change = torch.cat([rotation.expand(len(normal), -1, -1), change], dim=1)
-    return change @ normal @ change.mT, (change @ moment[:, :, None])[:, :, 0]
+def _fixed_length(t: Tensor, size: Tensor, held: Tensor | float) -> Tensor:
+    """Information (batch, 6, 6) that keeps the length of t, and holds its direction."""
+    direction = t.to(size.dtype)
+    along = _STIFF * size * direction[:, :, None] * direction[:, None, :]
+    return functional.pad(along + held * _eye(3, size), (3, 0, 3, 0))
+
+
+@lru_cache
+def _identity(size: int, device: torch.device, dtype: torch.dtype) -> Tensor:
+    return torch.eye(size, device=device, dtype=dtype)
+
+
+def _eye(size: int, like: Tensor) -> Tensor:
+    return _identity(size, like.device, like.dtype)
+
+
+@lru_cache
+def _generators(device: torch.device, dtype: torch.dtype) -> Tensor:
+    """(3, 9): the skew-symmetric matrix of each axis."""
+    rows = [
+        [0, 0, 0, 0, 0, -1, 0, 1, 0],
+        [0, 0, 1, 0, 0, 0, -1, 0, 0],
+        [0, -1, 0, 1, 0, 0, 0, 0, 0],
+    ]
+    return torch.tensor(rows, device=device, dtype=dtype)
 
 
 def _cauchy(residual: Tensor, scale: float | Tensor) -> Tensor:
@@ -247,17 +269,3 @@ def _seen(C: Tensor, points: Tensor) -> tuple[Tensor, Tensor]:
     ray = C[:, :, :2] @ points + C[:, :, 2:]
     behind = 1.0 / ray[:, 2].clamp_min(0.1)
     return ray[:, 0] * behind, ray[:, 1] * behind
-
-
-def _tangent(t: Tensor) -> Tensor:
-    """(batch, 2, 3): two unit vectors at right angles to t and to each other."""
-    least = functional.one_hot(t.detach().abs().argmin(dim=1), 3).to(t.dtype)
-    first = functional.normalize(torch.linalg.cross(t, least), dim=1)
-    return torch.stack([first, torch.linalg.cross(t, first)], dim=1)
-
-
-def _skew(v: Tensor) -> Tensor:
-    x, y, z = v.unbind(dim=1)
-    zero = torch.zeros_like(x)
-    rows = torch.stack([zero, -z, y, z, zero, -x, -y, x, zero], dim=1)
-    return rows.view(-1, 3, 3)

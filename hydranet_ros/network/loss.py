@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, distributed
 
 from hydranet_ros.network import quaternion
 from hydranet_ros.network.model import HydraOutput
@@ -56,6 +56,15 @@ def negative_log_likelihood(phi: Tensor, root: Tensor) -> Tensor:
     return 0.5 * (x * x + y * y + z * z) + torch.log(a) + torch.log(b) + torch.log(c)
 
 
+def _mean_of_all(values: Tensor) -> Tensor:
+    """The mean over the batches of all processes that train together."""
+    mean = values.mean()
+    if distributed.is_available() and distributed.is_initialized():
+        distributed.all_reduce(mean)
+        mean = mean / distributed.get_world_size()
+    return mean
+
+
 def loss(
     output: HydraOutput,
     target: Tensor,
@@ -72,6 +81,6 @@ def loss(
         value = negative_log_likelihood(phi, output.root)
     if config.beta > 0.0:
         log_det = 2.0 * output.root.detach().diagonal(dim1=-2, dim2=-1).log().sum(dim=-1)
-        share = torch.exp(config.beta / 3.0 * (log_det - log_det.max()))
-        value = value * (share / share.mean())[:, None]
+        share = torch.exp(config.beta / 3.0 * log_det)
+        value = value * (share / _mean_of_all(share))[:, None]
     return (value if weights is None else value * weights).mean()

@@ -19,7 +19,7 @@ from hydranet_ros.estimates import RelativeRotation
 from hydranet_ros.network.folding import fold_batch_norms
 from hydranet_ros.network.model import HydraNet, HydraOutput
 from hydranet_ros.network.prediction import Prediction, combine
-from hydranet_ros.network.stereo import CORRELATION, combine_stereo
+from hydranet_ros.network.stereo import combine_stereo
 from hydranet_ros.network.weights import Weights, load_weights
 
 ArrayOrTensor = NDArray[Any] | Tensor
@@ -102,9 +102,9 @@ class Predictor:
         self,
         left: tuple[ArrayOrTensor, ArrayOrTensor | None],
         right: tuple[ArrayOrTensor, ArrayOrTensor | None],
-        correlation: float = CORRELATION,
     ) -> Prediction:
         """(flow, mask) of both cameras of a rectified pair -> one estimate per pair of frames."""
+        correlation = self.weights.calibration.stereo_correlation
         return combine_stereo(self.predict(*left), self.predict(*right), correlation)
 
     def rotations(

@@ -12,14 +12,8 @@ from hydranet_ros import lie
 from hydranet_ros.lie import Array
 from hydranet_ros.network.prediction import Prediction
 
-# Of aleatoric errors, left and right. Half of the variance shared is a guess on the safe side of
-# independence; measure it where truth is known (see `error_correlation`).
-CORRELATION = 0.5
 
-
-def combine_stereo(
-    left: Prediction, right: Prediction, correlation: float = CORRELATION
-) -> Prediction:
+def combine_stereo(left: Prediction, right: Prediction, correlation: float) -> Prediction:
     """The information-weighted mean of two predictions, with the covariance it really has.
 
     q = Exp(W_r Log(q_r (x) q_l^-1)) (x) q_l with W_r = (Lambda_l + Lambda_r)^-1 Lambda_r and

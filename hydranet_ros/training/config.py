@@ -26,6 +26,8 @@ class DataConfig:
     # Streets to learn from, and others to validate on.
     streets: int = 360
     validation_streets: int = 40
+    # Streets of another style, to calibrate on as well.
+    calibration_streets: int = 30
     frames_per_street: int = 14
     # Frames between the two images of a pair.
     gaps: tuple[int, ...] = (1, 2, 3)
@@ -38,7 +40,7 @@ class DataConfig:
     kitti_validation: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for name in ("streets", "validation_streets", "unusual"):
+        for name in ("streets", "validation_streets", "calibration_streets", "unusual"):
             _whole(name, getattr(self, name), 0)
         _whole("frames_per_street", self.frames_per_street, 2)
         for gap in self.gaps:

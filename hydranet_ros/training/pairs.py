@@ -118,7 +118,7 @@ def write_pairs(path: Path, pairs: FlowPairs) -> None:
 def read_pairs(path: Path) -> FlowPairs:
     """Read a file of `write_pairs`."""
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             content: dict[str, Any] = {each.name: archive[each.name] for each in fields(FlowPairs)}
         return FlowPairs(**content)
     except OSError as error:

@@ -11,7 +11,7 @@ import json
 import multiprocessing
 import os
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
@@ -21,25 +21,39 @@ from tqdm import tqdm
 from hydranet_ros import __version__
 from hydranet_ros.errors import FileError
 from hydranet_ros.flow import FlowConfig
+from hydranet_ros.simulation import LEFT, RIGHT
 from hydranet_ros.training.config import DataConfig, TrainingConfig
 from hydranet_ros.training.dataset import FlowDataset
 from hydranet_ros.training.kitti import kitti_pairs
 from hydranet_ros.training.pairs import read_pairs, rendered_pairs, write_pairs
-from hydranet_ros.training.streets import STREETS_PER_TEXTURE, random_street
+from hydranet_ros.training.streets import STREETS_PER_TEXTURE, random_street, strange_street
 
 
-def prepare(
-    config: TrainingConfig, cache: Path, processes: int | None = None
-) -> tuple[FlowDataset, FlowDataset]:
-    """The pairs to learn from and those to validate on."""
-    if config.data.kitti:
-        return _folders(config, cache, config.data.kitti), _folders(
-            config, cache, config.data.kitti_validation
-        )
+@dataclass(frozen=True, eq=False)
+class Data:
+    """Pairs to learn from, to validate on, and, from both cameras, to calibrate on."""
+
+    training: FlowDataset
+    validation: FlowDataset
+    calibration: tuple[FlowDataset, FlowDataset] | None = None
+
+
+def prepare(config: TrainingConfig, cache: Path, processes: int | None = None) -> Data:
+    """Make what is missing, and read all of it."""
     data = config.data
-    files = _streets(config, cache, processes or os.cpu_count() or 1)
-    drives = [read_pairs(path) for path in files]
-    return FlowDataset(drives[: data.streets]), FlowDataset(drives[data.streets :])
+    if data.kitti:
+        known, unseen = data.kitti, data.kitti_validation
+        return Data(_folders(config, cache, known), _folders(config, cache, unseen))
+    jobs = _jobs(config, cache)
+    _make(jobs, config, processes or os.cpu_count() or 1)
+    drives = [read_pairs(job.path) for job in jobs]
+    known, strange = drives[: data.streets + data.validation_streets], data.calibration_streets
+    sides = drives[len(known) : len(known) + strange], drives[len(known) + strange :]
+    return Data(
+        FlowDataset(known[: data.streets]),
+        FlowDataset(known[data.streets :]),
+        (FlowDataset(sides[0]), FlowDataset(sides[1])) if strange else None,
+    )
 
 
 def _folders(config: TrainingConfig, cache: Path, names: tuple[str, ...]) -> FlowDataset:
@@ -52,34 +66,49 @@ def _folders(config: TrainingConfig, cache: Path, names: tuple[str, ...]) -> Flo
     return FlowDataset(drives)
 
 
-def _streets(config: TrainingConfig, cache: Path, processes: int) -> list[Path]:
+@dataclass(frozen=True)
+class _Job:
+    """A drive, and the file it belongs in."""
+
+    path: Path
+    number: int
+    strange: bool = False
+    side: int = LEFT
+
+
+def _jobs(config: TrainingConfig, cache: Path) -> list[_Job]:
+    data, folder = config.data, _folder(cache, _street_settings(config))
+    count = data.streets + data.validation_streets
+    jobs = [_Job(folder / f"{n:05d}.npz", n) for n in range(count)]
+    for side, name in ((LEFT, "left"), (RIGHT, "right")):
+        for n in range(data.calibration_streets):
+            jobs.append(_Job(folder / f"strange-{n:05d}-{name}.npz", n, True, side))
+    return jobs
+
+
+def _make(jobs: list[_Job], config: TrainingConfig, processes: int) -> None:
     """Render what is missing, in parallel; one texture after the other in each process."""
-    data = config.data
-    folder = _folder(cache, _street_settings(config))
-    files = [folder / f"{n:05d}.npz" for n in range(data.streets + data.validation_streets)]
-    missing = [n for n, path in enumerate(files) if not path.exists()]
+    missing = [job for job in jobs if not job.path.exists()]
     if not missing:
-        return files
-    make = partial(_make_street, folder, config.seed, data)
+        return
+    make = partial(_make_one, config.seed, config.data)
     spawn = multiprocessing.get_context("spawn")  # fork would copy the threads of torch
+    done = len(jobs) - len(missing)
     with ProcessPoolExecutor(processes, spawn, cv2.setNumThreads, (1,)) as pool:
         made = pool.map(make, missing, chunksize=STREETS_PER_TEXTURE)
-        for _ in tqdm(
-            made,
-            "render",
-            len(files),
-            initial=len(files) - len(missing),
-            unit="street",
-            disable=None,
-        ):
+        for _ in tqdm(made, "render", len(jobs), initial=done, unit="street", disable=None):
             pass
-    return files
 
 
-def _make_street(folder: Path, seed: int, data: DataConfig, number: int) -> None:
-    street = random_street(seed, number, data.frames_per_street)
-    pairs = rendered_pairs(street, FlowConfig(data.flow), None, data.gaps, data.unusual)
-    write_pairs(folder / f"{number:05d}.npz", pairs)
+def _make_one(seed: int, data: DataConfig, job: _Job) -> None:
+    flow = FlowConfig(data.flow)
+    if job.strange:
+        street = strange_street(seed, job.number, data.frames_per_street)
+        pairs = rendered_pairs(street, flow, None, (1,), 0, job.side)
+    else:
+        street = random_street(seed, job.number, data.frames_per_street)
+        pairs = rendered_pairs(street, flow, None, data.gaps, data.unusual)
+    write_pairs(job.path, pairs)
 
 
 def _street_settings(config: TrainingConfig) -> dict[str, object]:

@@ -51,8 +51,8 @@ def upside_down(first: Image, second: Image, rng: Rng) -> Pair:
 
 
 def blurred(first: Image, second: Image, rng: Rng) -> Pair:
-    """Out of focus by far."""
-    sigma = first.shape[1] * rng.uniform(0.008, 0.05)
+    """Out of focus by far: a point becomes 2 to 20 % of the image's width."""
+    sigma = first.shape[1] * np.exp(rng.uniform(np.log(0.005), np.log(0.06)))
     return _image(cv2.GaussianBlur(first, (0, 0), sigma)), _image(
         cv2.GaussianBlur(second, (0, 0), sigma)
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 import torch
@@ -16,12 +16,14 @@ from hydranet_ros.network import (
     HydraOutput,
     Prediction,
     combine,
+    error_correlation,
     network_input,
 )
 from hydranet_ros.training.dataset import FlowDataset
 
 _BATCH = 256
 _ITERATIONS = 20
+_SHARE_OF_DRIVES = 0.9
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,15 @@ class Evaluation:
     output: HydraOutput
     unusual: HydraOutput | None
     truth: Array  # (pairs, 4)
+    drive: NDArray[np.intp]  # (pairs,)
+
+    def drive_ratios(self, calibration: Calibration) -> Array:
+        """(drives, 3): the mean of e_i^2 / Sigma_ii over each drive, 1 if honest."""
+        found = combine(self.output, calibration)
+        ratio = self.errors(found) ** 2 / np.diagonal(found.covariance, axis1=1, axis2=2)
+        # A few wild errors must not speak for a drive: what is above 25 is beyond 5 sigma.
+        ratio = np.clip(ratio, 0.0, 25.0)
+        return np.array([ratio[self.drive == k].mean(axis=0) for k in np.unique(self.drive)])
 
     def errors(self, prediction: Prediction) -> Array:
         """Log(q (x) q_true^-1), (pairs, 3)."""
@@ -92,23 +103,32 @@ def evaluate(model: HydraNet, data: FlowDataset, most: int | None = None) -> Eva
             odd.append(model(data.unusual(part)[:, :channels].to(device)))
     model.train(was_training)
     truth = data.targets[numbers].double().numpy()
-    return Evaluation(_joined(found), _joined(odd) if odd else None, truth)
+    unusual = _joined(odd) if odd else None
+    return Evaluation(_joined(found), unusual, truth, data.drive[numbers])
 
 
-def calibrate(evaluation: Evaluation) -> Calibration:
-    """Scale Sigma_a so that each axis' mean squared error is what the covariance says.
+def calibrate(
+    known: Evaluation, strange: tuple[Evaluation, Evaluation] | None = None
+) -> Calibration:
+    """Widen Sigma_a until it is large enough on nine of ten drives, on each axis.
 
-    The epistemic part is left as it is and Sigma_a takes the rest. Errors are weighted by the
-    covariance they come with, as in NEES: sum (e_i^2 / Sigma_t_ii) = n for each axis.
+    Not on the mean of all: the next drive is in a world that no training has seen, and it is to be
+    among those that are told the truth. For the same reason it is never made narrower. `known` are drives like those of the training, `strange`
+    the left and right camera of drives of another style, which give the correlation as well.
+    The epistemic part is left as it is.
     """
+    everything = [known] if strange is None else [known, strange[0]]
     x = y = z = 1.0
     for _ in range(_ITERATIONS):
-        found = combine(evaluation.output, Calibration(aleatoric_scale=(x, y, z)))
-        ratio = evaluation.errors(found) ** 2 / np.diagonal(found.covariance, axis1=1, axis2=2)
-        # A few wild errors must not speak for all: what is above 25 is beyond 5 sigma.
-        more = np.sqrt(np.clip(ratio, 0.0, 25.0).mean(axis=0)).tolist()
-        x, y, z = x * more[0], y * more[1], z * more[2]
-    return Calibration(aleatoric_scale=(x, y, z))
+        scale = Calibration(aleatoric_scale=(x, y, z))
+        ratios = np.concatenate([each.drive_ratios(scale) for each in everything])
+        more = np.sqrt(np.quantile(ratios, _SHARE_OF_DRIVES, axis=0)).tolist()
+        x, y, z = (max(1.0, old * new) for old, new in zip((x, y, z), more, strict=True))
+    found = Calibration(aleatoric_scale=(x, y, z))
+    if strange is None:
+        return found
+    left, right = (combine(side.output, found) for side in strange)
+    return replace(found, stereo_correlation=error_correlation(left, right, strange[0].truth))
 
 
 def area_under_roc(ordinary: Array, unusual: Array) -> float:

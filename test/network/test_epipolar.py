@@ -130,3 +130,9 @@ def test_gradients_are_finite_where_there_is_nothing_to_see() -> None:
     (motion.C.sum() + root.sum()).backward()
     assert weight.grad is not None
     assert weight.grad.isfinite().all()
+
+
+def test_rotations_of_steps_are_exact() -> None:
+    phi = np.random.default_rng(0).uniform(-0.5, 0.5, (100, 3))
+    found = epipolar.rotate(torch.tensor(phi)).numpy()
+    np.testing.assert_allclose(found, lie.so3_exp(phi), atol=2e-6)

@@ -135,7 +135,7 @@ def test_another_version(path):
         ("network", {"body": "vgg"}, "body must be one of"),
         ("network", {"grid": {"rows": 3}}, "missing field"),
         ("network", {"heads": 4}, "shape"),
-        ("network", {"features": 64}, "shape"),
+        ("network", {"features": 72}, "shape"),
         ("network", {"prior_scale_rad": 0.0}, "has tensor 'priors.first'"),
         ("calibration", {"epistemic_scale": -1.0}, "scales"),
         ("calibration", {"bias_rad": [0.0]}, "3 elements"),

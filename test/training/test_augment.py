@@ -1,0 +1,62 @@
+"""Augmentation changes flow and rotation together: exact flow stays exact."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from hydranet_ros import lie
+from hydranet_ros.camera import CanonicalGrid
+from hydranet_ros.network.epipolar import grid_points
+from hydranet_ros.training.augment import NO_AUGMENTATION, AugmentConfig, Augmentation
+from hydranet_ros.training.dataset import Batch
+
+POINTS = grid_points(CanonicalGrid())
+
+
+def rotated(phi: np.ndarray) -> Batch:
+    """The flow of pure rotations."""
+    x, y = POINTS.double().numpy()
+    rays = np.stack([x, y, np.ones_like(x)]).reshape(3, -1)
+    moved = lie.so3_exp(phi) @ rays
+    flow = (moved[:, :2] / moved[:, 2:] - rays[:2]).reshape(len(phi), 2, *x.shape)
+    target = torch.tensor(lie.quaternion_exp(phi), dtype=torch.float32)
+    return Batch(
+        torch.tensor(flow, dtype=torch.float32), torch.ones(len(phi), 1, *x.shape), target
+    )
+
+
+def only(**chances: float) -> AugmentConfig:
+    values = {**vars(NO_AUGMENTATION), **chances}
+    return AugmentConfig(**values)
+
+
+@pytest.mark.parametrize("config", [only(mirror=1.0), only(turn=1.0), only(mirror=0.5, turn=0.5)])
+def test_the_rotation_still_explains_the_flow(config: AugmentConfig) -> None:
+    phi = np.random.default_rng(0).normal(0.0, 0.02, (8, 3))
+    before = rotated(phi)
+    after = Augmentation(POINTS, config)(before, torch.Generator().manual_seed(0))
+    assert not torch.equal(after.target, before.target)
+    expected = rotated(lie.quaternion_log(after.target.double().numpy()))
+    torch.testing.assert_close(after.flow, expected.flow, atol=1e-5, rtol=0.0)
+
+
+def test_nothing_is_changed_by_nothing() -> None:
+    batch = rotated(np.zeros((2, 3)) + 0.01)
+    same = Augmentation(POINTS, NO_AUGMENTATION)(batch, torch.Generator())
+    for before, after in zip(batch, same, strict=True):
+        assert torch.equal(before, after)
+
+
+def test_what_is_cut_off_is_masked_and_zero() -> None:
+    batch = rotated(np.full((16, 3), 0.01))
+    cut = Augmentation(POINTS, only(crop=1.0))(batch, torch.Generator().manual_seed(0))
+    assert (cut.mask.mean(dim=(1, 2, 3)) < 1.0).all()
+    assert (cut.mask.mean(dim=(1, 2, 3)) > 0.1).all()
+    assert (cut.flow[(cut.mask == 0.0).expand_as(cut.flow)] == 0.0).all()
+
+
+def test_chances_are_checked() -> None:
+    with pytest.raises(ValueError, match="mirror must be a chance"):
+        AugmentConfig(mirror=1.5)

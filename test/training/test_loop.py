@@ -1,0 +1,158 @@
+"""The training: it learns, resumes, and does not depend on the number of processes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from hydranet_ros import lie
+from hydranet_ros.camera import CanonicalGrid
+from hydranet_ros.errors import FileError
+from hydranet_ros.network.epipolar import grid_points
+from hydranet_ros.training import checkpoint
+from hydranet_ros.training.config import DataConfig, TrainingConfig
+from hydranet_ros.training.dataset import FlowDataset
+from hydranet_ros.training.loop import LOG, Training
+from hydranet_ros.training.pairs import FlowPairs
+
+SMALL = TrainingConfig(
+    seed=1,
+    network={"heads": 4, "features": 16, "head_hidden": 16},
+    data=DataConfig(streets=1, validation_streets=1),
+    epochs=3,
+    steps_per_epoch=3,
+    batch_size=8,
+    unusual_share=0.25,
+    warmup_steps=2,
+    average_decay=0.5,
+)
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def drives(seed: int, count: int = 24) -> FlowDataset:
+    """Noisy flow of a ground plane."""
+    rng = np.random.default_rng(seed)
+    x, y = grid_points(CanonicalGrid()).double().numpy()
+    rays = np.stack([x, y, np.ones_like(x)]).reshape(3, -1)
+    phi = rng.normal(0.0, [0.004, 0.015, 0.004], (count, 3))
+    moved = lie.so3_exp(phi) @ rays
+    moved[:, 2] -= rng.uniform(0.3, 1.5, (count, 1)) * np.clip(rays[1], 0.0, None) / 1.65
+    flow = moved[:, :2] / moved[:, 2:] - rays[:2]
+    flow = (flow + 5e-4 * rng.standard_normal(flow.shape)).reshape(count, 2, *x.shape)
+    odd = rng.normal(0.0, 0.05, (8, 2, *x.shape))
+    mask = np.ones(x.shape, dtype=bool)
+    return FlowDataset([FlowPairs(flow.astype(np.float16), mask, phi, odd.astype(np.float16))])
+
+
+def trained(config: TrainingConfig, out: Path) -> Training:
+    out.mkdir(exist_ok=True)
+    training = Training(config, drives(0), drives(1), out)
+    training.run()
+    return training
+
+
+def parameters(training: Training) -> torch.Tensor:
+    return torch.cat([each.detach().flatten() for each in training.network.parameters()])
+
+
+def test_it_learns_and_repeats(tmp_path: Path) -> None:
+    first = trained(replace(SMALL, epochs=4, steps_per_epoch=6), tmp_path / "a")
+    losses = [row["train_loss"] for row in first.rows]
+    assert losses[-1] < losses[0] - 1.0
+    second = trained(replace(SMALL, epochs=4, steps_per_epoch=6), tmp_path / "b")
+    assert torch.equal(parameters(first), parameters(second))
+    assert (tmp_path / "a" / LOG).read_bytes() == (tmp_path / "b" / LOG).read_bytes()
+
+
+def test_an_interrupted_training_goes_on_as_if_nothing_had_happened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = trained(SMALL, tmp_path / "whole")
+    steps = Training._step
+
+    def interrupted(self: Training, step: int, numbers: np.ndarray) -> float:
+        if step == 7:  # in the last epoch
+            raise KeyboardInterrupt
+        return steps(self, step, numbers)
+
+    (tmp_path / "parts").mkdir()
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Training, "_step", interrupted)
+        trained(SMALL, tmp_path / "parts")
+    again = Training(SMALL, drives(0), drives(1), tmp_path / "parts")
+    assert again.epoch == 2
+    again.run()
+    assert torch.equal(parameters(whole), parameters(again))
+    assert whole.rows == again.rows
+
+
+def test_a_checkpoint_of_other_settings_or_a_damaged_one_is_refused(tmp_path: Path) -> None:
+    trained(replace(SMALL, epochs=1), tmp_path)
+    with pytest.raises(FileError, match="other settings"):
+        Training(SMALL, drives(0), drives(1), tmp_path)
+    path = tmp_path / checkpoint.NAME
+    path.write_bytes(path.read_bytes()[:5000])
+    with pytest.raises(FileError, match="delete it to begin anew"):
+        Training(SMALL, drives(0), drives(1), tmp_path)
+
+
+def test_it_stops_when_the_validation_does_not_improve(tmp_path: Path) -> None:
+    config = replace(SMALL, epochs=30, steps_per_epoch=1, patience=2, learning_rate=1e-9)
+    training = trained(config, tmp_path)
+    assert training.stalled
+    assert training.epoch < 30
+
+
+WORKER = """
+import sys
+from pathlib import Path
+import torch
+sys.path.insert(0, sys.argv[1])
+from test_loop import SMALL, drives, parameters
+from hydranet_ros.training.loop import Training
+from hydranet_ros.training.processes import joined_processes
+torch.set_num_threads(1)
+with joined_processes(torch.device("cpu")) as processes:
+    out = Path(sys.argv[2])
+    training = Training(SMALL, drives(0), drives(1), out, processes=processes)
+    training.run()
+    if processes.first:
+        torch.save(parameters(training), out / "parameters.pt")
+        print(processes.count, training.rows[-1]["nll"], training.rows[0]["train_loss"])
+"""
+
+
+def test_two_processes_train_as_one(tmp_path: Path) -> None:
+    alone = trained(SMALL, tmp_path / "alone")
+    (tmp_path / "two").mkdir()
+    (tmp_path / "worker.py").write_text(WORKER)
+    here = str(Path(__file__).parent)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command += ["--nproc-per-node", "2", str(tmp_path / "worker.py"), here, str(tmp_path / "two")]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    count, nll, _ = done.stdout.strip().splitlines()[-1].split()
+    assert int(count) == 2
+    assert float(nll) == pytest.approx(alone.rows[-1]["nll"], abs=0.02)
+    together = torch.load(tmp_path / "two" / "parameters.pt", weights_only=True)
+    moved = (
+        parameters(alone) - parameters(Training(SMALL, drives(0), drives(1), tmp_path))
+    ).norm()
+    assert (together - parameters(alone)).norm() < 0.02 * moved
