@@ -123,11 +123,13 @@ class Bench:
         if name not in self._clients:
             self._clients[name] = self.node.create_client(kind, name)
             assert self._clients[name].wait_for_service(timeout_sec=seconds), name
-            # The server is known to us; let us be known to it, or its answer is lost.
-            self.spin(0.3)
-        future = self._clients[name].call_async(request)
-        assert self.spin_until(future.done, seconds), name
-        return future.result()
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            # Asked again, because an answer is lost where the server does not know us yet.
+            future = self._clients[name].call_async(request)
+            if self.spin_until(future.done, 5.0):
+                return future.result()
+        raise AssertionError(f"{name} does not answer")
 
 
 def stamp(nanoseconds: int) -> Time:
