@@ -193,3 +193,25 @@ def test_the_papers_figures_of_the_network(recordings: Path, sequence: str) -> N
         nll, _ = metrics.mean_nll_and_nees(errors, file["Sigma_21_hn"].astype(float))
     mean_deg = np.rad2deg(np.linalg.norm(errors, axis=1)).mean()
     assert (round(mean_deg, 4), round(nll, 3)) == NETWORK[sequence]
+
+
+def test_figures_of_rotations() -> None:
+    rng = np.random.default_rng(0)
+    truth = lie.se3_exp(np.cumsum(rng.normal(0.0, [0.0, 0.0, 0.1, 0.0, 0.01, 0.0], (300, 6)), 0))
+    truth[:, 2, 3] = np.arange(300.0)
+    steps = lie.se3_inverse(truth[1:]) @ truth[:-1]
+    sigma, bias = 1e-3, np.array([0.0, 2e-3, 0.0])
+    errors = bias + sigma * rng.standard_normal((299, 3))
+    C = lie.so3_exp(errors) @ steps[:, :3, :3]
+    Sigma = np.tile(np.eye(3) * sigma**2, (299, 1, 1))
+    found = metrics.evaluate_rotations(C, Sigma, 0.25 * Sigma, truth)
+    assert found.mean_deg == pytest.approx(np.degrees(np.linalg.norm(errors, axis=1)).mean())
+    np.testing.assert_allclose(found.bias_deg, np.degrees(errors.mean(axis=0)), atol=1e-6)
+    assert found.nees == pytest.approx(3.0 + 4.0, rel=0.1)
+    assert found.epistemic_deg == pytest.approx(0.5 * np.degrees(sigma))
+    assert found.aleatoric_deg == pytest.approx(np.sqrt(0.75) * np.degrees(sigma))
+    assert found.seg_deg_per_100m is not None
+    assert found.seg_deg_per_100m > 1.0
+    exact = metrics.evaluate_rotations(steps[:, :3, :3], Sigma, 0.25 * Sigma, truth)
+    assert exact.mean_deg < 1e-5
+    assert exact.seg_deg_per_100m == pytest.approx(0.0, abs=1e-5)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import yaml
 
-from hydranet_ros import cli
+from hydranet_ros import cli, lie
 from hydranet_ros.sources import Frame, SimulatedStreet
 from hydranet_ros.trajectory import read_trajectory
 
@@ -29,7 +29,7 @@ def test_the_street_is_the_default_and_its_covariances_are_honest(tmp_path: Path
     done = run("--only", "vo", "--json", "--out", str(tmp_path))
     assert (done.returncode, done.stderr) == (0, "")
     figures = json.loads(done.stdout)
-    assert list(figures) == ["frames", "lost", "ms_median", "vo"]
+    assert list(figures) == ["frames", "ms_median", "lost", "vo"]
     assert (figures["frames"], figures["lost"]) == (100, 0)
     assert figures["vo"]["f2f_deg"] < 0.01
     assert figures["vo"]["ate_m"] < 0.2
@@ -44,7 +44,8 @@ def test_the_street_is_the_default_and_its_covariances_are_honest(tmp_path: Path
 def test_two_runs_write_the_same_bytes(tmp_path: Path) -> None:
     for name in ("a", "b"):
         assert run("--max-frames", "6", "--out", str(tmp_path / name)).returncode == 0
-    for name in ("vo.txt", "vo.tum", "metrics.json", "config.yaml"):
+    names = [f"{part}.{kind}" for part in ("vo", "rotation", "fused") for kind in ("txt", "tum")]
+    for name in (*names, "rotation.csv", "metrics.json", "config.yaml"):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
 
 
@@ -54,7 +55,11 @@ def test_a_real_sequence(data: Path) -> None:
         pytest.skip(f"no sequence at {sequence}")
     done = run(str(sequence), "--max-frames", "150", "--json")
     figures = json.loads(done.stdout)
+    assert list(figures) == ["frames", "ms_median", "lost", "vo", "rotation", "fused"]
     assert (figures["frames"], figures["lost"]) == (150, 0)
+    assert figures["rotation"]["mean_deg"] < 0.06
+    assert figures["fused"]["f2f_deg"] <= 1.05 * figures["vo"]["f2f_deg"]
+    assert figures["fused"]["ate_m"] <= 1.1 * figures["vo"]["ate_m"]
     assert figures["vo"]["devkit_pct"] < 1.3
     assert figures["vo"]["devkit_deg_per_100m"] < 0.6
     assert figures["vo"]["f2f_deg"] < 0.04
@@ -68,6 +73,62 @@ def test_the_whole_real_sequence(data: Path) -> None:
     assert figures["vo"]["devkit_deg_per_100m"] <= 0.40
     assert figures["vo"]["f2f_deg"] <= 0.032
     assert 3.0 <= figures["vo"]["nees"] <= 12.0
+
+
+@pytest.mark.slow
+def test_rotations_of_the_whole_real_sequence(data: Path) -> None:
+    sequence = str(data / "kitti" / "sequences" / "09")
+    found = {
+        cameras: json.loads(
+            run(sequence, "--only", "rotation", "--cameras", cameras, "--json").stdout
+        )["rotation"]
+        for cameras in ("mono", "stereo")
+    }
+    mono = found["mono"]
+    assert mono["mean_deg"] <= 0.095
+    assert mono["nll"] <= -19.5
+    assert 2.0 <= mono["nees"] <= 4.5
+    assert max(abs(each) for each in mono["bias_deg"]) <= 0.015
+    assert mono["seg_deg_per_100m"] <= 2.5
+    assert found["stereo"]["mean_deg"] <= 0.9 * mono["mean_deg"]
+
+
+def test_rotations_alone(tmp_path: Path) -> None:
+    done = run("--only", "rotation", "--json", "--max-frames", "12", "--out", str(tmp_path))
+    assert (done.returncode, done.stderr) == (0, "")
+    figures = json.loads(done.stdout)
+    assert list(figures) == ["frames", "ms_median", "rotation"]
+    assert list(figures["rotation"]) == [
+        "mean_deg",
+        "nll",
+        "nees",
+        "bias_deg",
+        "seg_deg_per_100m",
+        "aleatoric_deg",
+        "epistemic_deg",
+    ]
+    assert figures["rotation"]["mean_deg"] < 0.06
+    assert not (tmp_path / "vo.txt").exists()
+    rows = np.genfromtxt(tmp_path / "rotation.csv", delimiter=",", names=True)
+    assert len(rows) == 11
+    chained = read_trajectory(tmp_path / "rotation.txt").T_w_c
+    C_2_1 = lie.so3_inverse(chained[1:, :3, :3]) @ chained[:-1, :3, :3]
+    quaternions = np.stack([rows[name] for name in "wxyz"], axis=-1)
+    np.testing.assert_allclose(C_2_1, lie.quaternion_to_matrix(quaternions), atol=1e-7)
+    text = run("--only", "rotation", "--max-frames", "6").stdout
+    assert "calibration:" in text
+    assert "epistemic_deg" in text
+
+
+def test_what_the_network_lacks_is_one_line(tmp_path: Path) -> None:
+    for arguments, why in (
+        (["--weights", str(tmp_path / "none")], "none: cannot be read"),
+        (["--device", "abacus"], "device must be auto, cpu, cuda"),
+    ):
+        done = run("--only", "rotation", *arguments)
+        assert done.returncode == 2
+        assert done.stderr.count("\n") == 1
+        assert why in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from dataclasses import asdict
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +61,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         metavar="FILE",
         help="the true poses (default: SOURCE/poses.txt, or ../../poses/NN.txt beside it)",
     )
+    parser.add_argument("--left-topic", metavar="TOPIC", help="of a bag (default: by its name)")
+    parser.add_argument("--right-topic", metavar="TOPIC", help="of a bag (default: by its name)")
     parser.add_argument("--max-frames", type=_positive, metavar="N", help="stop after N frames")
     parser.add_argument("--out", type=Path, metavar="DIR", help="write the results there")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
@@ -73,7 +77,8 @@ def _positive(text: str) -> int:
 
 def run(options: argparse.Namespace) -> None:
     """Read, track, evaluate, write, print. An interruption keeps what is done."""
-    source = open_source(options.source, options.poses, options.max_frames)
+    topics = options.left_topic, options.right_topic
+    source = open_source(options.source, options.poses, options.max_frames, *topics)
     results = Results(source, options.only)
     pipeline: Pipeline | None = None
     interrupted = False
@@ -138,7 +143,10 @@ def _write(
     write_run(folder, results.trajectories(), results.stamps(), figures, settings, timing)
     if results.rotations:
         results.write_rotations(folder / "rotation.csv")
-    results.write_report(folder)
+    if find_spec("matplotlib") is None:
+        print("no report.html, which needs matplotlib: pip install matplotlib", file=sys.stderr)
+    else:
+        results.write_report(folder)
 
 
 def _text(results: Results, figures: dict[str, Any], out: Path | None) -> str:

@@ -42,7 +42,8 @@ def calibration_table(rotations: list[RelativeRotation], truth: Array) -> str:
         lines.append(f"{times:>13} sigma {cells} {expected:8.1f}")
     size = np.sqrt((sigma**2).sum(axis=1))
     lines.append("  frames by sigma: said deg  found deg")
-    for part in np.array_split(np.argsort(size, kind="stable"), _GROUPS):
+    groups = min(_GROUPS, len(size))
+    for part in np.array_split(np.argsort(size, kind="stable"), groups):
         said = np.degrees(np.sqrt((size[part] ** 2).mean()))
         found = np.degrees(np.sqrt((phi[part] ** 2).sum(axis=1).mean()))
         lines.append(f"{len(part):>16} {said:10.4f} {found:10.4f}")

@@ -10,8 +10,10 @@ from hydranet_ros.report.record import RunRecord
 from hydranet_ros.report.style import colour, figure
 
 
-def top_down(record: RunRecord) -> Figure:
+def top_down(record: RunRecord) -> Figure | None:
     """The trajectories from above: right and forward of the first camera."""
+    if not record.trajectories:
+        return None
     plot, (axes,) = figure(6.0)
     for name, T in record.from_start().items():
         truth = name == "ground truth"
@@ -37,7 +39,7 @@ def pose_errors(record: RunRecord) -> Figure | None:
     """How far each trajectory is from the true one, over the distance driven."""
     paths = record.from_start()
     truth = paths.pop("ground truth", None)
-    if truth is None or len(truth) < 2:
+    if truth is None or len(truth) < 2 or not paths:
         return None
     steps = np.linalg.norm(np.diff(truth[:, :3, 3], axis=0), axis=1)
     distance = np.concatenate([[0.0], np.cumsum(steps)])

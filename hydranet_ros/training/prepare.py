@@ -42,8 +42,9 @@ def prepare(config: TrainingConfig, cache: Path, processes: int | None = None) -
     """Make what is missing, and read all of it."""
     data = config.data
     if data.kitti:
-        known, unseen = data.kitti, data.kitti_validation
-        return Data(_folders(config, cache, known), _folders(config, cache, unseen))
+        return Data(
+            _folders(config, cache, data.kitti), _folders(config, cache, data.kitti_validation)
+        )
     jobs = _jobs(config, cache)
     _make(jobs, config, processes or os.cpu_count() or 1)
     drives = [read_pairs(job.path) for job in jobs]

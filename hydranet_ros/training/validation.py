@@ -113,9 +113,9 @@ def calibrate(
     """Widen Sigma_a until it is large enough on nine of ten drives, on each axis.
 
     Not on the mean of all: the next drive is in a world that no training has seen, and it is to be
-    among those that are told the truth. For the same reason it is never made narrower. `known` are drives like those of the training, `strange`
-    the left and right camera of drives of another style, which give the correlation as well.
-    The epistemic part is left as it is.
+    among those that are told the truth. For the same reason it is never made narrower. `known` are
+    drives like those of the training, `strange` the left and right camera of drives of another
+    style, which give the correlation as well. The epistemic part is left as it is.
     """
     everything = [known] if strange is None else [known, strange[0]]
     x = y = z = 1.0

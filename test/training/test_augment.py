@@ -9,7 +9,7 @@ import torch
 from hydranet_ros import lie
 from hydranet_ros.camera import CanonicalGrid
 from hydranet_ros.network.epipolar import grid_points
-from hydranet_ros.training.augment import NO_AUGMENTATION, AugmentConfig, Augmentation
+from hydranet_ros.training.augment import NO_AUGMENTATION, Augmentation, AugmentConfig
 from hydranet_ros.training.dataset import Batch
 
 POINTS = grid_points(CanonicalGrid())

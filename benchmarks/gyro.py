@@ -1,0 +1,75 @@
+"""Time flow and network together, as a robot runs them, against the paper's flow and network.
+
+    python benchmarks/gyro.py [KITTI_SEQUENCE] [--frames 100] [--threads 2]
+
+Without a sequence, frames of the simulated street at KITTI's size are used. Ratios are of medians
+measured in one run: ours, OpenCV's Farneback on the full image, and the paper's network.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from itertools import pairwise
+
+import cv2
+import numpy as np
+import torch
+
+from hydranet_ros.camera import Camera
+from hydranet_ros.flow import farneback
+from hydranet_ros.gyro import VisualGyro, open_predictor
+from hydranet_ros.network import HydraNet, Predictor, preset
+from hydranet_ros.simulation import Street, StreetConfig
+from hydranet_ros.sources import KittiFolder
+
+
+def load(sequence: str | None, count: int) -> tuple[Camera, list[np.ndarray]]:
+    """Left images and their camera."""
+    if sequence is not None:
+        source = KittiFolder(sequence, max_frames=count)
+        return source.camera.left, [frame.left for frame in source]
+    street = Street(StreetConfig(frames=min(count, 20), width=1226, height=370))
+    return street.camera.left, [street.photograph(i) for i in range(len(street))]
+
+
+def medians_ms(work: dict[str, Callable[[int], object]], rounds: int) -> dict[str, float]:
+    """Take turns, so that whatever else the machine does falls on all alike."""
+    times: dict[str, list[float]] = {name: [] for name in work}
+    for index in range(rounds):
+        for name, function in work.items():
+            start = time.perf_counter()
+            function(index)
+            times[name].append(1e3 * (time.perf_counter() - start))
+    return {name: float(np.median(values[3:])) for name, values in times.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("sequence", nargs="?")
+    parser.add_argument("--frames", type=int, default=100)
+    parser.add_argument("--threads", type=int, default=2)
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    cv2.setNumThreads(arguments.threads)
+    camera, images = load(arguments.sequence, arguments.frames)
+    shape = images[0].shape[0], images[0].shape[1]
+    gyro = VisualGyro(open_predictor(device="cpu"), camera, shape)
+    paper = Predictor(HydraNet(preset("paper")), device="cpu")
+    small = np.zeros((1, *preset("paper").input_shape), dtype=np.float32)
+    pairs = list(pairwise(images))
+    work: dict[str, Callable[[int], object]] = {
+        "flow and network": lambda i: gyro.update(i, images[i % len(images)]),
+        "Farneback, full image": lambda i: farneback(*pairs[i % len(pairs)]),
+        "the paper's network": lambda _: paper.predict_inputs(small),
+    }
+    found = medians_ms(work, arguments.frames)
+    ours = found["flow and network"]
+    print(f"{shape[1]}x{shape[0]}, {arguments.threads} threads, median of {arguments.frames}")
+    for name, value in found.items():
+        print(f"{name:24s} {value:7.1f} ms   {value / ours:5.2f} of ours")
+
+
+if __name__ == "__main__":
+    main()
