@@ -27,8 +27,8 @@ from hydranet_ros.network import (
     combine,
     loss,
 )
-from hydranet_ros.training import validation
-from hydranet_ros.training.validation import calibrate
+
+_CALIBRATION_STEPS = 20
 
 
 class Samples(Protocol):
@@ -160,15 +160,29 @@ def evaluate(
 ) -> Evaluation:
     """What a network says of all samples, calibrated, and how wrong it is."""
     prediction = combine(heads(model, samples), calibration)
-    truth = samples.targets.double().numpy() * np.array([1.0, -1.0, -1.0, -1.0])
-    errors = lie.quaternion_log(lie.quaternion_multiply(prediction.quaternions, truth))
+    return _evaluation(prediction, samples.targets.double().numpy())
+
+
+def _evaluation(prediction: Prediction, truth: Array) -> Evaluation:
+    inverse = truth * np.array([1.0, -1.0, -1.0, -1.0])
+    errors = lie.quaternion_log(lie.quaternion_multiply(prediction.quaternions, inverse))
     return Evaluation(prediction, errors)
 
 
 def calibrated(model: HydraNet, samples: Samples) -> Calibration:
-    """Scale Sigma_a to the errors on samples like those of the training, but not among them."""
-    truth = samples.targets.double().numpy()
-    return calibrate(validation.Evaluation(heads(model, samples), None, truth))
+    """Scale Sigma_a so that each axis has the errors that Sigma_t says: mean e^2 / Sigma_ii = 1.
+
+    On samples like those of the training, but not among them. Sigma_e is left as it is.
+    """
+    output, truth = heads(model, samples), samples.targets.double().numpy()
+    x = y = z = 1.0
+    for _ in range(_CALIBRATION_STEPS):
+        found = _evaluation(combine(output, Calibration((x, y, z))), truth)
+        sigma = np.diagonal(found.prediction.covariance, axis1=1, axis2=2)
+        # What is beyond 5 sigma counts as 5: a few wild errors must not speak for all.
+        ratio = np.sqrt(np.clip(found.errors**2 / sigma, 0.0, 25.0).mean(axis=0))
+        x, y, z = (float(a * b) for a, b in zip((x, y, z), ratio, strict=True))
+    return Calibration((x, y, z))
 
 
 def heads(model: HydraNet, samples: Samples, batch_size: int = 64) -> HydraOutput:

@@ -37,7 +37,12 @@ from hydranet_ros.training.validation import evaluate
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-QUICK = replace(PAPER, network={"input_shape": (2, 64, 64)}, epochs=2, learning_rate=5e-4)
+QUICK = replace(
+    PAPER,
+    network={"input_shape": (2, 64, 64), "heads": 5, "head_hidden": 64},
+    epochs=2,
+    learning_rate=5e-4,
+)
 
 
 @dataclass(frozen=True)
@@ -113,7 +118,8 @@ def read_split(settings: Settings, config: TrainingConfig) -> tuple[str, Trainin
     data = replace(config.data, kitti=tuple(others), kitti_validation=(held_out,))
     config = replace(config, data=data)
     pairs = part(kitti_pairs(config, folders[test]), 0.0, 1.0, both_ways=False)
-    return test, config, Split(*prepare(config, default_cache()), FlowDataset([pairs]))
+    known = prepare(config, default_cache())
+    return test, config, Split(known.training, known.validation, FlowDataset([pairs]))
 
 
 def find_sequences(dataset: Path) -> list[str]:

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from itertools import pairwise
 from math import inf
 from multiprocessing import get_context
 
@@ -38,7 +39,8 @@ EXPECTED: dict[tuple[str, bool], Expected] = {
         "ranking_holds": (1.0, 1.0),
     },
 }
-RANKING = ("bagging", "hydranet", "direct", "dropout", "hydranet_no_sigma")
+# From the best on; the paper calls the first two similar, and they change places with the seed.
+RANKING = ({"bagging", "hydranet"}, {"direct"}, {"dropout"}, {"hydranet_no_sigma"})
 NOISY = ("hydranet_no_sigma", "hydranet")
 TRAINING_SAMPLES, TEST_SAMPLES = 1000, 100
 
@@ -222,8 +224,9 @@ def _figures(main: dict[str, Trained], noisy: dict[str, dict[float, Tensor]]) ->
     for name, levels in noisy.items():
         for level, nll in levels.items():
             figures[f"median_nll.{name}.target_noise_{level:g}"] = float(nll.median())
-    medians = [figures[f"median_nll.{name}"] for name in RANKING]
-    figures["ranking_holds"] = float(medians == sorted(medians))
+    groups = [[figures[f"median_nll.{name}"] for name in group] for group in RANKING]
+    holds = all(max(a) < min(b) for a, b in pairwise(groups))
+    figures["ranking_holds"] = float(holds)
     return figures
 
 

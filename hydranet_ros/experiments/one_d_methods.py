@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from math import log, pi
 
 import torch
@@ -13,7 +14,7 @@ from torch.nn import functional
 from hydranet_ros.experiments.one_d_data import Samples
 from hydranet_ros.experiments.stacked import Shape, Stack
 
-VARIANCE_FLOOR = 1e-6  # added to the softplus of a variance output
+FLOOR = 1e-6  # added to the softplus of an uncertainty output
 PASSES = 50  # through a network with dropout, at test time
 MEMBERS = 10  # of a bag, and heads of a HydraNet
 BATCH = 50
@@ -33,6 +34,8 @@ class Method:
     dropout: float = 0.0
     likelihood: bool = False
     """Trained on the negative log likelihood instead of the squared error."""
+    deviation: bool = False
+    """The uncertainty output stands for sigma; False: for sigma^2."""
     optimiser: str = "sgd"
 
     def shape(self, repetitions: int) -> Shape:
@@ -44,7 +47,8 @@ METHODS = {
     method.name: method
     for method in (
         Method("dropout", "Dropout", 0.05, 0.5, dropout=0.03),
-        Method("direct", "Direct sigma", 1e-4, 0.0, outputs=2, likelihood=True),
+        # One head for the mean and one for sigma, as of a HydraNet with a single head.
+        Method("direct", "Direct sigma", 1e-4, 0.0, heads=2, likelihood=True, deviation=True),
         Method("bagging", "Bagging", 0.01, 0.9, members=MEMBERS),
         Method("hydranet_no_sigma", "HydraNet, no sigma_a", 0.01, 0.9, heads=MEMBERS),
         Method("hydranet", "HydraNet", 0.01, 0.1, heads=MEMBERS + 1, likelihood=True),
@@ -91,7 +95,9 @@ def train(
         data = Samples(data.x, data.y[:, None])
     stack = Stack(method.shape(len(data.x) // method.members), rng, method.dropout)
     step = _adam(stack, method) if method.optimiser == "adam" else _sgd(stack, method)
-    gradient = likelihood_gradient if method.likelihood else square_gradient
+    gradient = (
+        partial(likelihood_gradient, method.deviation) if method.likelihood else square_gradient
+    )
     for _ in progress(range(epochs)):
         # One order for all: each network has samples of its own, or is meant to see the same.
         order = torch.randperm(data.x.shape[1], generator=rng)
@@ -118,16 +124,22 @@ def square_gradient(output: Tensor, y: Tensor) -> Tensor:
     return (output - y[:, :, None]).mul_(2.0 / y.shape[-1])
 
 
-def likelihood_gradient(output: Tensor, y: Tensor) -> Tensor:
+def likelihood_gradient(deviation: bool, output: Tensor, y: Tensor) -> Tensor:
     """d/d output of the mean over samples and heads of (mu - y)^2 / 2 v + log(v) / 2."""
     mean, raw = split(output)
-    variance = functional.softplus(raw) + VARIANCE_FLOOR
+    variance, slope = variance_of(raw, deviation)
     error = mean - y
     share = 1.0 / (error.shape[1] * error.shape[2])
     d_mean = error / variance * share
     d_variance = 0.5 * (1.0 - (error * error).mean(dim=1, keepdim=True) / variance) / variance
-    d_raw = d_variance * torch.sigmoid(raw) / y.shape[-1]
+    d_raw = d_variance * slope / y.shape[-1]
     return torch.cat([d_mean, d_raw], dim=1).reshape(output.shape)
+
+
+def variance_of(raw: Tensor, deviation: bool) -> tuple[Tensor, Tensor]:
+    """The variance that an output stands for, and its derivative."""
+    positive, slope = functional.softplus(raw) + FLOOR, torch.sigmoid(raw)
+    return (positive**2, 2.0 * positive * slope) if deviation else (positive, slope)
 
 
 def split(output: Tensor) -> tuple[Tensor, Tensor]:
@@ -148,7 +160,7 @@ def _sgd(stack: Stack, method: Method) -> Callable[[], object]:
 
 def _adam(stack: Stack, method: Method) -> Callable[[], object]:
     stack.parameters.grad = stack.gradient
-    optimiser = torch.optim.Adam([stack.parameters], lr=method.learning_rate)
+    optimiser = torch.optim.Adam([stack.parameters], lr=method.learning_rate, fused=True)
 
     def step() -> None:
         optimiser.step()
@@ -164,7 +176,7 @@ def predict(method: Method, stack: Stack, x: Tensor) -> Predicted:
     outputs = torch.stack([stack.forward(inputs).clone() for _ in range(passes)], dim=1)
     if method.likelihood:
         means, raw = split(outputs[:, 0])
-        aleatoric = functional.softplus(raw[:, 0]) + VARIANCE_FLOOR
+        aleatoric, _ = variance_of(raw[:, 0], method.deviation)
     else:
         means = outputs.reshape(repetitions, -1, x.shape[1])
         aleatoric = torch.zeros_like(x)

@@ -5,8 +5,8 @@ import torch
 from torch import Tensor, nn
 
 from hydranet_ros.experiments.one_d_methods import (
+    FLOOR,
     METHODS,
-    VARIANCE_FLOOR,
     likelihood_gradient,
     square_gradient,
 )
@@ -108,15 +108,16 @@ def test_dropped_units_pass_no_gradient() -> None:
     assert stack._dW[2][0][~dropped].any(dim=1).all()
 
 
+@pytest.mark.parametrize("deviation", [False, True])
 @pytest.mark.parametrize("outputs", [(11, 1), (1, 2)])
-def test_gradients_of_the_losses(outputs: tuple[int, int]) -> None:
+def test_gradients_of_the_losses(outputs: tuple[int, int], deviation: bool) -> None:
     y = torch.randn(3, 1, SAMPLES, dtype=torch.float64)
     output = torch.randn(3, *outputs, SAMPLES, dtype=torch.float64, requires_grad=True)
     rows = output.flatten(1, 2)
-    variance = nn.functional.softplus(rows[:, -1:]) + VARIANCE_FLOOR
+    variance = (nn.functional.softplus(rows[:, -1:]) + FLOOR) ** (2 if deviation else 1)
     nll = 0.5 * ((rows[:, :-1] - y) ** 2 / variance + variance.log())
     nll.mean(dim=(1, 2)).sum().backward()
-    torch.testing.assert_close(likelihood_gradient(output.detach(), y), output.grad)
+    torch.testing.assert_close(likelihood_gradient(deviation, output.detach(), y), output.grad)
     output.grad = None
     ((output - y[:, :, None]) ** 2).mean(dim=-1).sum().backward()
     torch.testing.assert_close(square_gradient(output.detach(), y), output.grad)
