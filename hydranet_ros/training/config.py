@@ -19,6 +19,9 @@ def _whole(name: str, value: object, low: int) -> None:
         raise ValueError(f"{name} must be a whole number of at least {low}, got {value!r}")
 
 
+_COUNTS = ("streets", "validation_streets", "exact_streets", "calibration_streets", "unusual")
+
+
 @dataclass(frozen=True)
 class DataConfig:
     """Simulated streets, or KITTI folders where any are named."""
@@ -26,6 +29,8 @@ class DataConfig:
     # Streets to learn from, and others to validate on.
     streets: int = 360
     validation_streets: int = 40
+    # More streets to learn from, with exact flow instead of rendered images.
+    exact_streets: int = 0
     # Streets of another style, to calibrate on as well.
     calibration_streets: int = 30
     frames_per_street: int = 14
@@ -40,7 +45,7 @@ class DataConfig:
     kitti_validation: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for name in ("streets", "validation_streets", "calibration_streets", "unusual"):
+        for name in _COUNTS:
             _whole(name, getattr(self, name), 0)
         _whole("frames_per_street", self.frames_per_street, 2)
         for gap in self.gaps:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from hydranet_ros import lie
 from hydranet_ros.camera import CanonicalGrid
 from hydranet_ros.errors import FileError
-from hydranet_ros.flow import FlowConfig, FlowEstimator, GridFlow
+from hydranet_ros.flow import CanonicalView, FlowConfig, FlowEstimator, GridFlow
 from hydranet_ros.lie import Array
 from hydranet_ros.simulation import LEFT, Street, StreetConfig
 from hydranet_ros.training.unusual import KINDS
@@ -57,13 +57,22 @@ def image_pairs(
     steps: Sequence[tuple[int, int]],
 ) -> FlowPairs:
     """The flow from image i to image j for each (i, j), in the order that was given."""
-    fields_ = [flow(images[i], images[j]).flow for i, j in steps]
+    flows = [flow(images[i], images[j]).flow for i, j in steps]
+    return _pairs(flows, flow.mask, T_w_c, steps)
+
+
+def _pairs(
+    flows: Sequence[NDArray[np.float32]],
+    mask: NDArray[np.bool_],
+    T_w_c: Array,
+    steps: Sequence[tuple[int, int]],
+) -> FlowPairs:
     first, second = np.array(steps, dtype=np.intp).reshape(-1, 2).T
     C_w_c = T_w_c[:, :3, :3]
     C_2_1 = lie.so3_inverse(C_w_c[second]) @ C_w_c[first]
-    stack = np.array(fields_, dtype=np.float16).reshape(-1, 2, *flow.mask.shape)
+    stack = np.array(flows, dtype=np.float16).reshape(-1, 2, *mask.shape)
     nothing = np.zeros((0, *stack.shape[1:]), dtype=np.float16)
-    return FlowPairs(stack, np.array(flow.mask), lie.so3_log(C_2_1), nothing)
+    return FlowPairs(stack, np.array(mask), lie.so3_log(C_2_1), nothing)
 
 
 def frame_steps(frames: int, gaps: Sequence[int], both_ways: bool = True) -> list[tuple[int, int]]:
@@ -90,6 +99,20 @@ def rendered_pairs(
     pairs = image_pairs(images, street.T_w_c, estimator, frame_steps(len(images), gaps))
     rng = np.random.default_rng([config.seed, 3])
     return replace(pairs, unusual=_unusual_flows(images, estimator, unusual, rng))
+
+
+def exact_pairs(
+    config: StreetConfig, grid: CanonicalGrid | None = None, gaps: Sequence[int] = (1, 2, 3)
+) -> FlowPairs:
+    """A simulated drive with its exact flow, things that move included; no image is made.
+
+    `training.augment` adds errors like those of real flow.
+    """
+    street = Street(config)
+    view = CanonicalView(street.camera.left, (config.height, config.width), grid)
+    steps = frame_steps(len(street), gaps)
+    flows = [view.camera_flow_to_grid(street.flow(i, j).vectors).flow for i, j in steps]
+    return _pairs(flows, view.mask, street.T_w_c, steps)
 
 
 def _unusual_flows(

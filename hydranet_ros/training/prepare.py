@@ -25,8 +25,21 @@ from hydranet_ros.simulation import LEFT, RIGHT
 from hydranet_ros.training.config import DataConfig, TrainingConfig
 from hydranet_ros.training.dataset import FlowDataset
 from hydranet_ros.training.kitti import kitti_pairs
-from hydranet_ros.training.pairs import read_pairs, rendered_pairs, write_pairs
-from hydranet_ros.training.streets import STREETS_PER_TEXTURE, random_street, strange_street
+from hydranet_ros.training.pairs import (
+    FlowPairs,
+    exact_pairs,
+    read_pairs,
+    rendered_pairs,
+    write_pairs,
+)
+from hydranet_ros.training.streets import (
+    FIRST_EXACT,
+    STREETS_PER_TEXTURE,
+    random_street,
+    strange_street,
+)
+
+_RENDERED, _EXACT, _LEFT, _RIGHT = _KINDS = ("rendered", "exact", "strange-left", "strange-right")
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,13 +60,14 @@ def prepare(config: TrainingConfig, cache: Path, processes: int | None = None) -
         )
     jobs = _jobs(config, cache)
     _make(jobs, config, processes or os.cpu_count() or 1)
-    drives = [read_pairs(job.path) for job in jobs]
-    known, strange = drives[: data.streets + data.validation_streets], data.calibration_streets
-    sides = drives[len(known) : len(known) + strange], drives[len(known) + strange :]
+    drives: dict[str, list[FlowPairs]] = {kind: [] for kind in _KINDS}
+    for job in jobs:
+        drives[job.kind].append(read_pairs(job.path))
+    calibration = FlowDataset(drives[_LEFT]), FlowDataset(drives[_RIGHT])
     return Data(
-        FlowDataset(known[: data.streets]),
-        FlowDataset(known[data.streets :]),
-        (FlowDataset(sides[0]), FlowDataset(sides[1])) if strange else None,
+        FlowDataset(drives[_RENDERED][: data.streets] + drives[_EXACT]),
+        FlowDataset(drives[_RENDERED][data.streets :]),
+        calibration if data.calibration_streets else None,
     )
 
 
@@ -71,20 +85,24 @@ def _folders(config: TrainingConfig, cache: Path, names: tuple[str, ...]) -> Flo
 class _Job:
     """A drive, and the file it belongs in."""
 
-    path: Path
+    kind: str
     number: int
-    strange: bool = False
-    side: int = LEFT
+    path: Path
 
 
 def _jobs(config: TrainingConfig, cache: Path) -> list[_Job]:
     data, folder = config.data, _folder(cache, _street_settings(config))
-    count = data.streets + data.validation_streets
-    jobs = [_Job(folder / f"{n:05d}.npz", n) for n in range(count)]
-    for side, name in ((LEFT, "left"), (RIGHT, "right")):
-        for n in range(data.calibration_streets):
-            jobs.append(_Job(folder / f"strange-{n:05d}-{name}.npz", n, True, side))
-    return jobs
+    counts = {
+        _RENDERED: data.streets + data.validation_streets,
+        _EXACT: data.exact_streets,
+        _LEFT: data.calibration_streets,
+        _RIGHT: data.calibration_streets,
+    }
+    return [
+        _Job(kind, n, folder / f"{kind}-{n:05d}.npz")
+        for kind, count in counts.items()
+        for n in range(count)
+    ]
 
 
 def _make(jobs: list[_Job], config: TrainingConfig, processes: int) -> None:
@@ -102,13 +120,17 @@ def _make(jobs: list[_Job], config: TrainingConfig, processes: int) -> None:
 
 
 def _make_one(seed: int, data: DataConfig, job: _Job) -> None:
-    flow = FlowConfig(data.flow)
-    if job.strange:
-        street = strange_street(seed, job.number, data.frames_per_street)
-        pairs = rendered_pairs(street, flow, None, (1,), 0, job.side)
-    else:
-        street = random_street(seed, job.number, data.frames_per_street)
+    flow, frames = FlowConfig(data.flow), data.frames_per_street
+    if job.kind == _RENDERED:
+        street = random_street(seed, job.number, frames)
         pairs = rendered_pairs(street, flow, None, data.gaps, data.unusual)
+    elif job.kind == _EXACT:
+        street = random_street(seed, FIRST_EXACT + job.number, frames)
+        pairs = exact_pairs(street, None, data.gaps)
+    else:
+        street = strange_street(seed, job.number, frames)
+        side = LEFT if job.kind == _LEFT else RIGHT
+        pairs = rendered_pairs(street, flow, None, (1,), 0, side)
     write_pairs(job.path, pairs)
 
 

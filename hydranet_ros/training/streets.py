@@ -16,6 +16,7 @@ from hydranet_ros.simulation import StreetConfig
 
 _BASELINE_M = 0.5
 _STRANGE = 100_000  # number of the first strange street
+FIRST_EXACT = 200_000  # number of the first street whose exact flow is learned from
 STREETS_PER_TEXTURE = 20  # textures take longer to make than a drive to render
 
 

@@ -1,0 +1,121 @@
+"""Data sets that are kept, and a training from its command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from hydranet_ros import cli
+from hydranet_ros.network import load_weights
+from hydranet_ros.training.config import CONFIGS, DataConfig, TrainingConfig, read_config
+from hydranet_ros.training.pairs import exact_pairs, rendered_pairs
+from hydranet_ros.training.prepare import prepare
+from hydranet_ros.training.streets import random_street
+
+TINY = {
+    "seed": 3,
+    "network": {"heads": 4, "features": 16, "head_hidden": 16},
+    "data": {
+        "streets": 1,
+        "validation_streets": 1,
+        "exact_streets": 1,
+        "calibration_streets": 1,
+        "frames_per_street": 3,
+        "gaps": [1],
+        "unusual": 1,
+    },
+    "epochs": 1,
+    "steps_per_epoch": 2,
+    "batch_size": 4,
+}
+
+
+def test_exact_flow_has_no_errors_but_those_of_the_grid() -> None:
+    street = random_street(3, 0, 2)
+    exact, rendered = exact_pairs(street, gaps=(1,)), rendered_pairs(street, gaps=(1,), unusual=0)
+    np.testing.assert_array_equal(exact.phi, rendered.phi)
+    np.testing.assert_array_equal(exact.mask, rendered.mask)
+    apart = np.linalg.norm(exact.flow.astype(float) - rendered.flow.astype(float), axis=1)
+    assert np.median(apart[:, exact.mask]) < 3e-3
+
+
+def test_a_training_from_its_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config, cache = tmp_path / "tiny.yaml", tmp_path / "cache"
+    config.write_text(yaml.safe_dump(TINY))
+    command = ["train", "--config", str(config), "--cache", str(cache), "--device", "cpu"]
+    assert cli.main([*command, "--out", str(tmp_path / "a")]) == 0
+    assert "auroc_unusual" in capsys.readouterr().out
+    made = {path: path.stat().st_mtime_ns for path in cache.rglob("*.npz")}
+    assert len(made) == 5
+    assert cli.main([*command, "--out", str(tmp_path / "b")]) == 0
+    assert made == {path: path.stat().st_mtime_ns for path in cache.rglob("*.npz")}
+    first, second = (tmp_path / name / "weights.safetensors" for name in "ab")
+    assert first.read_bytes() == second.read_bytes()
+    weights = load_weights(first)
+    assert weights.provenance.flow_method == "dis"
+    assert weights.provenance.seed == 3
+    assert min(weights.calibration.aleatoric_scale) >= 1.0
+    assert yaml.safe_load((tmp_path / "a" / "config.yaml").read_text())["data"]["streets"] == 1
+
+
+def test_kitti_folders_are_learned_from_both_ways(data: Path, tmp_path: Path) -> None:
+    sequence = data / "kitti" / "sequences" / "09"
+    if not sequence.is_dir():
+        pytest.skip(f"no sequence at {sequence}")
+    short = tmp_path / "sequences" / "00"
+    for name in ("image_0", "image_1"):
+        (short / name).mkdir(parents=True)
+        for number in range(4):
+            source = next((sequence / name).glob(f"{number:06d}.*"))
+            (short / name / source.name).symlink_to(source)
+    for name in ("calib.txt", "times.txt"):
+        (short / name).symlink_to(sequence / name)
+    (short / "poses.txt").symlink_to(data / "kitti" / "poses" / "09.txt")
+    other = tmp_path / "sequences" / "01"
+    other.symlink_to(short)
+    folders = DataConfig(
+        gaps=(1,), flow="farneback", kitti=(str(short),), kitti_validation=(str(other),)
+    )
+    found = prepare(TrainingConfig(preset="paper", data=folders), tmp_path / "cache")
+    assert len(found.training) == 6
+    batch = found.training.batch(np.arange(6))
+    assert batch.flow.shape == (6, 2, 224, 224)
+    assert batch.flow.abs().median() > 0.3  # pixels, not angles
+    np.testing.assert_allclose(batch.target[:3, 1:], -batch.target[3:, 1:], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("epochs: 0", "epochs must be a whole number"),
+        ("epoch: 3", "'epoch' is not known: use"),
+        ("data: {flow: magic}", "flow must be one of dis"),
+        ("data: {kitti: [a]}", "kitti_validation"),
+        ("data: {kitti: [a], kitti_validation: [a]}", "other folders"),
+        ("base: mine", "base must be one of default, paper"),
+        ("network: {legs: 4}", "network: "),
+        ("- 1", "mapping"),
+        ("a: [", "while parsing"),
+    ],
+)
+def test_bad_configurations_are_one_line(
+    text: str, why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "bad.yaml"
+    path.write_text(text)
+    assert cli.main(["train", "--config", str(path), "--out", str(tmp_path / "out")]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "bad.yaml" in error
+    assert why in error
+    assert not (tmp_path / "out").exists()
+
+
+def test_configurations_survive_their_file(tmp_path: Path) -> None:
+    for name, config in CONFIGS.items():
+        path = tmp_path / f"{name}.yaml"
+        path.write_text(yaml.safe_dump(config.as_dict()))
+        assert read_config(str(path)) == config
