@@ -45,7 +45,9 @@ class Outcome:
         return faults
 
     def check(self) -> None:
-        """Raise where a figure is not what is expected."""
+        """Raise where a figure is not what is expected, or nothing is."""
+        if not self.expected:
+            raise HydraNetError("--check: no figures are stored for these settings: leave it off")
         faults = self.faults()
         if faults:
             raise HydraNetError(f"{len(faults)} figures differ: {'; '.join(faults)}")

@@ -28,6 +28,11 @@ def test_a_figure_that_is_missing_is_a_fault() -> None:
     assert outcome(expected={"b": (0.0, 1.0)}).faults() == ["b is nan, expected 0 to 1"]
 
 
+def test_checking_against_nothing_is_said() -> None:
+    with pytest.raises(HydraNetError, match="no figures are stored for these settings"):
+        outcome().check()
+
+
 def test_limits_belong_to_the_range() -> None:
     assert outcome(expected={"a": (1.0, 1.0)}).faults() == []
 
