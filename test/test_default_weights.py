@@ -1,0 +1,144 @@
+"""The weights that ship: small, described, accurate, and in doubt where they should be.
+
+Pictures are spoiled here in ways of this file's own, not by `training.unusual`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from hydranet_ros import lie
+from hydranet_ros.camera import Camera
+from hydranet_ros.flow import FlowConfig, FlowEstimator
+from hydranet_ros.gyro import DEFAULT_WEIGHTS, VisualGyro, open_predictor
+from hydranet_ros.network import Predictor
+from hydranet_ros.simulation import Street, StreetConfig
+from hydranet_ros.sources import KittiFolder
+from hydranet_ros.training.validation import area_under_roc
+
+Image = np.ndarray
+
+
+@pytest.fixture(scope="module")
+def predictor() -> Predictor:
+    return open_predictor(device="cpu")
+
+
+def test_they_are_small_and_say_where_they_are_from(predictor: Predictor) -> None:
+    assert DEFAULT_WEIGHTS.stat().st_size < 8e6
+    provenance = predictor.weights.provenance
+    assert provenance.flow_method == "dis"
+    assert provenance.data == "simulated streets"
+    assert provenance.command.startswith("hydranet train")
+    assert provenance.validation["auroc_unusual"] > 0.95
+
+
+def test_a_new_street_is_read_with_an_honest_covariance(predictor: Predictor) -> None:
+    street = Street(StreetConfig(seed=12345, frames=30))
+    gyro = VisualGyro(predictor, street.camera.left, (street.config.height, street.config.width))
+    rotations = [gyro.update(s, street.photograph(i)) for i, s in enumerate(street.stamps_ns)]
+    assert rotations[0] is None
+    C_w_c = street.T_w_c[:, :3, :3]
+    errors, nees = [], []
+    for i, rotation in enumerate(rotations[1:]):
+        phi = lie.so3_log(rotation.C_2_1 @ C_w_c[i].T @ C_w_c[i + 1])
+        errors.append(np.degrees(np.linalg.norm(phi)))
+        nees.append(phi @ np.linalg.solve(rotation.Sigma_2_1, phi))
+        assert (rotation.stamp_1_ns, rotation.stamp_2_ns) == tuple(street.stamps_ns[i : i + 2])
+    assert np.mean(errors) < 0.05
+    assert np.mean(nees) < 4.5
+
+
+def tiles(image: Image, order: np.ndarray) -> Image:
+    rows, columns = 4, 6
+    height, width = image.shape[0] // rows, image.shape[1] // columns
+    out = image.copy()
+    for target, source in enumerate(order):
+        (i, j), (k, m) = divmod(target, columns), divmod(int(source), columns)
+        out[i * height : (i + 1) * height, j * width : (j + 1) * width] = image[
+            k * height : (k + 1) * height, m * width : (m + 1) * width
+        ]
+    return out
+
+
+def scrambled(a: Image, b: Image, rng: np.random.Generator) -> tuple[Image, Image]:
+    order = rng.permutation(24)
+    return tiles(a, order), tiles(b, order)
+
+
+def blurred(a: Image, b: Image, rng: np.random.Generator) -> tuple[Image, Image]:
+    sigma = a.shape[1] / 80.0
+    return cv2.GaussianBlur(a, (0, 0), sigma), cv2.GaussianBlur(b, (0, 0), sigma)
+
+
+def noise(a: Image, b: Image, rng: np.random.Generator) -> tuple[Image, Image]:
+    first, second = rng.integers(0, 256, (2, *a.shape)).astype(np.uint8)
+    return first, second
+
+
+def moving_scene(a: Image, b: Image, rng: np.random.Generator) -> tuple[Image, Image]:
+    """A standing camera, and half a dozen things that pass by at their own speeds."""
+    first, second = a.copy(), a.copy()
+    height, width = a.shape
+    for _ in range(6):
+        h, w = int(rng.uniform(0.2, 0.5) * height), int(rng.uniform(0.08, 0.25) * width)
+        y, x = int(rng.integers(0, height - h)), int(rng.integers(60, width - w - 60))
+        v, u = int(rng.integers(0, height - h)), int(rng.integers(0, width - w))
+        step = int(rng.integers(width // 240, width // 30)) * int(rng.choice([-1, 1]))
+        first[y : y + h, x : x + w] = b[v : v + h, u : u + w]
+        second[y : y + h, x + step : x + step + w] = b[v : v + h, u : u + w]
+    return first, second
+
+
+UNUSUAL: dict[str, Callable[[Image, Image, np.random.Generator], tuple[Image, Image]]] = {
+    "blank": lambda a, b, rng: (np.full_like(a, 128), np.full_like(a, 128)),
+    "noise": noise,
+    "scrambled": scrambled,
+    "flipped": lambda a, b, rng: (np.ascontiguousarray(a[::-1]), np.ascontiguousarray(b[::-1])),
+    "blurred": blurred,
+    "moving scene": moving_scene,
+}
+
+
+def doubt(
+    predictor: Predictor, flow: FlowEstimator, pairs: list[tuple[Image, Image]]
+) -> np.ndarray:
+    fields = np.array([flow(*pair).flow for pair in pairs])
+    found = predictor.predict(fields, np.repeat(flow.mask[None], len(fields), axis=0))
+    return np.trace(found.epistemic, axis1=1, axis2=2)
+
+
+def doubts(
+    predictor: Predictor, camera: Camera, images: list[Image]
+) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    flow = FlowEstimator(camera, images[0].shape, FlowConfig(method="dis"))
+    pairs = list(pairwise(images))
+    rng = np.random.default_rng(0)
+    odd = {
+        name: doubt(predictor, flow, [spoil(*pair, rng) for pair in pairs[::4]])
+        for name, spoil in UNUSUAL.items()
+    }
+    return doubt(predictor, flow, pairs), odd
+
+
+def test_doubt_grows_on_what_is_unusual_in_a_street(predictor: Predictor) -> None:
+    street = Street(StreetConfig(seed=54321, frames=25))
+    images = [street.photograph(i) for i in range(len(street))]
+    usual, odd = doubts(predictor, street.camera.left, images)
+    for name, values in odd.items():
+        assert area_under_roc(usual, values) > 0.9, name
+
+
+@pytest.mark.slow
+def test_doubt_tells_real_frames_from_unusual_ones(predictor: Predictor, data: Path) -> None:
+    source = KittiFolder(data / "kitti" / "sequences" / "09")
+    usual, odd = doubts(predictor, source.camera.left, [frame.left for frame in source])
+    found = {name: area_under_roc(usual, values) for name, values in odd.items()}
+    print(found)
+    assert min(found.values()) >= 0.95
