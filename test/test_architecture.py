@@ -13,7 +13,7 @@ PACKAGE = Path(hydranet_ros.__file__).parent
 
 # Lower rooms know nothing of higher ones.
 STOREYS = [
-    {"devices", "errors", "lie", "settings"},
+    {"devices", "errors", "files", "lie", "settings"},
     {"camera", "estimates", "trajectory", "metrics"},
     {"flow", "flow_torch", "network", "stereo_vo", "fusion", "simulation"},
     {"training", "gyro", "pipeline", "sources", "bags", "report"},

@@ -7,7 +7,6 @@ and never runs code from the file.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from os import PathLike
@@ -20,6 +19,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from hydranet_ros.errors import FileError
+from hydranet_ros.files import whole_file
 from hydranet_ros.network.config import Calibration, NetworkConfig, from_dict
 from hydranet_ros.network.model import HydraNet
 
@@ -59,7 +59,6 @@ class Weights:
 
 def save_weights(path: str | PathLike[str], weights: Weights) -> None:
     """Write a file, whole or not at all: an interrupted training leaves the old one."""
-    path = Path(path)
     description = {
         "format_version": FORMAT_VERSION,
         "network": asdict(weights.model.config),
@@ -71,17 +70,8 @@ def save_weights(path: str | PathLike[str], weights: Weights) -> None:
         for name, value in weights.model.state_dict().items()
     }
     content = save(tensors, {_KEY: json.dumps(description, allow_nan=False)})
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError as error:
-        raise FileError(path, f"cannot be written: {error.strerror}") from None
-    finally:
-        temporary.unlink(missing_ok=True)
+    with whole_file(path) as file:
+        file.write(content)
 
 
 def load_weights(path: str | PathLike[str]) -> Weights:

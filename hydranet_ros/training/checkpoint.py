@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 from pathlib import Path
 from typing import Any
@@ -10,24 +9,15 @@ from typing import Any
 import torch
 
 from hydranet_ros.errors import FileError
+from hydranet_ros.files import whole_file
 
 NAME = "checkpoint.pt"
 
 
 def save(folder: Path, state: dict[str, Any]) -> None:
     """Write whole or not at all."""
-    path = folder / NAME
-    temporary = path.with_name(f".{NAME}.{os.getpid()}")
-    try:
-        with temporary.open("wb") as file:
-            torch.save(state, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError as error:
-        raise FileError(path, f"cannot be written: {error.strerror}") from None
-    finally:
-        temporary.unlink(missing_ok=True)
+    with whole_file(folder / NAME) as file:
+        torch.save(state, file)
 
 
 def load(folder: Path, settings: dict[str, Any]) -> dict[str, Any] | None:

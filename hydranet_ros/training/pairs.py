@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 from hydranet_ros import lie
 from hydranet_ros.camera import CanonicalGrid
 from hydranet_ros.errors import FileError
+from hydranet_ros.files import whole_file
 from hydranet_ros.flow import CanonicalView, FlowConfig, FlowEstimator, GridFlow
 from hydranet_ros.lie import Array
 from hydranet_ros.simulation import LEFT, Street, StreetConfig
@@ -127,15 +127,8 @@ def _unusual_flows(
 
 def write_pairs(path: Path, pairs: FlowPairs) -> None:
     """Write a file, whole or not at all."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with temporary.open("wb") as file:
-            np.savez(file, **{each.name: getattr(pairs, each.name) for each in fields(pairs)})
-        os.replace(temporary, path)
-    except OSError as error:
-        raise FileError(path, f"cannot be written: {error.strerror}") from None
-    finally:
-        temporary.unlink(missing_ok=True)
+    with whole_file(path) as file:
+        np.savez(file, **{each.name: getattr(pairs, each.name) for each in fields(pairs)})
 
 
 def read_pairs(path: Path) -> FlowPairs:

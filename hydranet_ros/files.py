@@ -1,0 +1,29 @@
+"""Files that are written whole or not at all: an interruption leaves what was there before."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from os import PathLike
+from pathlib import Path
+from typing import BinaryIO
+
+from hydranet_ros.errors import FileError
+
+
+@contextmanager
+def whole_file(path: str | PathLike[str]) -> Iterator[BinaryIO]:
+    """Open a file beside `path` to write to; it takes the place of `path` when all went well."""
+    path = Path(path)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with temporary.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        raise FileError(path, f"cannot be written: {error.strerror}") from None
+    finally:
+        temporary.unlink(missing_ok=True)
