@@ -6,11 +6,10 @@ read in vo_reader.py, how the two are fused in hydranet_ros.fusion.
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from geometry_msgs.msg import PoseWithCovarianceStamped
@@ -31,7 +30,7 @@ from hydranet_ros.ros.fused_output import FusedOutput, OutputConfig
 from hydranet_ros.ros.managed import ManagedNode, NodeConfig, steady_clock
 from hydranet_ros.ros.partners import Measurement, Partners
 from hydranet_ros.ros.quality import QualityConfig
-from hydranet_ros.ros.running import run
+from hydranet_ros.ros.running import leave, run
 from hydranet_ros.ros.vo_reader import VOInputConfig, VOReader
 from hydranet_ros.settings import about, check
 
@@ -64,7 +63,7 @@ class FusionNodeConfig(NodeConfig):
     """The parameters of fusion_node."""
 
     max_wait_s: float = field(
-        default=0.5, metadata=about("how long a measurement waits for its partner", 0.0, 60.0)
+        default=0.5, metadata=about("how long a measurement waits for its partner", 0.0, 3600.0)
     )
     vo: VOInputConfig = field(default_factory=VOInputConfig)
     rotation: RotationInputConfig = field(default_factory=RotationInputConfig)
@@ -237,10 +236,10 @@ class FusionNode(ManagedNode[FusionNodeConfig]):
         return values
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main(arguments: list[str] | None = None) -> NoReturn:
     """Run the node."""
-    return run(FusionNode, arguments)
+    leave(run(FusionNode, arguments))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

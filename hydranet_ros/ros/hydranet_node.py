@@ -7,8 +7,6 @@ further apart, and the message says so.
 
 from __future__ import annotations
 
-import os
-import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -26,7 +24,7 @@ from hydranet_ros.ros.flow_picture import flow_picture
 from hydranet_ros.ros.image_node import MONO, STEREO, ImageNode, ImageNodeConfig
 from hydranet_ros.ros.images import Grey, image_message
 from hydranet_ros.ros.intake import Arrival
-from hydranet_ros.ros.running import run
+from hydranet_ros.ros.running import leave, run
 from hydranet_ros.settings import about, check
 
 if TYPE_CHECKING:
@@ -168,11 +166,7 @@ def covariance_health(rotation: RelativeRotation) -> dict[str, str]:
 
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run the node."""
-    code = run(HydraNetNode, arguments)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    # Everything is closed. To take torch apart would take Python seconds on a busy machine.
-    os._exit(code)
+    leave(run(HydraNetNode, arguments))
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ STEREO = (
 # What data can do to the core: anything else is a fault of ours, and ends the node.
 DATA_ERRORS = (HydraNetError, ValueError, ArithmeticError, RuntimeError, cv2.error)
 _WAIT_S = 0.2
+LONGEST_END_S = 1.0  # for the frame that is worked on when the node is stopped
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,7 @@ class ImageNode(ManagedNode[Config], Generic[Config]):
         """End the thread after the frame that it is at."""
         self._stopping.set()
         if self._thread is not None:
-            self._thread.join(timeout=1.5)
+            self._thread.join(timeout=LONGEST_END_S)
         if self.intake is not None:
             self.intake.clear()
 

@@ -7,9 +7,8 @@ has variance 9999 in the twist. Frames that cannot be used are bridged without a
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from nav_msgs.msg import Odometry
@@ -25,7 +24,7 @@ from hydranet_ros.ros.frames import Frames, FramesConfig
 from hydranet_ros.ros.image_node import STEREO, ImageNode, ImageNodeConfig
 from hydranet_ros.ros.images import Grey
 from hydranet_ros.ros.intake import Arrival
-from hydranet_ros.ros.running import run
+from hydranet_ros.ros.running import leave, run
 from hydranet_ros.ros.trail import Trail, TrailConfig
 from hydranet_ros.settings import check
 from hydranet_ros.stereo_vo import Lost, StereoVO, StereoVOConfig, VOResult
@@ -167,10 +166,10 @@ class StereoVONode(ImageNode[StereoVONodeConfig]):
         return values
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main(arguments: list[str] | None = None) -> NoReturn:
     """Run the node."""
-    return run(StereoVONode, arguments)
+    leave(run(StereoVONode, arguments))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -216,11 +216,10 @@ def test_a_second_interruption_changes_nothing(bench: Bench, tmp_path: Path) -> 
 
 def test_a_fault_of_our_own_ends_the_node_visibly(bench: Bench) -> None:
     program = """
-import sys
 from hydranet_ros.ros import stereo_vo_node
 def broken(self, arrival): raise KeyError("a fault of our own")
 stereo_vo_node.StereoVONode._work_on = broken
-sys.exit(stereo_vo_node.main())
+stereo_vo_node.main()
 """
     command = [sys.executable, "-c", program, "--ros-args", "-r", "__ns:=/faulty"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -113,5 +114,6 @@ def test_all_end_well(world: SimpleNamespace) -> None:
     for name, node in world.nodes.items():
         assert node.running, (name, node.log)
         code, seconds = node.interrupt()
-        assert (code, seconds < 2.0) == (0, True), (name, seconds, node.log)
+        assert code == 0, (name, node.log)
+        assert seconds < (2.0 if os.getloadavg()[0] < 2.0 else 10.0), name
         assert "Traceback" not in node.log
