@@ -191,10 +191,13 @@ def _plot_histograms(drives: dict[str, Drive]) -> Figure:
 
 
 def _plot_trajectory(drive: Drive) -> Figure:
+    """From above, in the first camera's frame: the world's axes depend on the ground truth."""
     figure, ((axes,),) = grid(1, 1, 5.0, 5.0)
+    T_c_w = lie.se3_inverse(drive.truth[0])
     for name, T_w_c in (("ground truth", drive.truth), *drive.trajectories.items()):
         style = {"color": "black"} if name == "ground truth" else {}
-        axes.plot(T_w_c[:, 0, 3], T_w_c[:, 2, 3], linewidth=1.0, label=name, **style)
+        x, _, z = (T_c_w @ T_w_c)[:, :3, 3].T
+        axes.plot(x, z, linewidth=1.0, label=name, **style)
     axes.set_aspect("equal")
     axes.set_xlabel("x, m")
     axes.set_ylabel("z, m")
