@@ -221,7 +221,8 @@ def broken(self, arrival): raise KeyError("a fault of our own")
 stereo_vo_node.StereoVONode._work_on = broken
 stereo_vo_node.main()
 """
-    command = [sys.executable, "-c", program, "--ros-args", "-r", "__ns:=/faulty"]
+    reliable = ["-p", "input.reliability:=reliable"]
+    command = [sys.executable, "-c", program, "--ros-args", "-r", "__ns:=/faulty", *reliable]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         try:
             rig = StereoRig(bench, CAMERA, SHAPE, "/faulty/")
