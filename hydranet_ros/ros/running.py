@@ -50,8 +50,10 @@ def run(make: Callable[[], ManagedNode[Any]], arguments: list[str] | None = None
     except (KeyboardInterrupt, ExternalShutdownException):
         pass
     except (HydraNetError, RCLError) as error:
-        print(" ".join(str(error).split()), file=sys.stderr)
-        return 2
+        # After a fault of our own the context is gone, and rclpy may trip over it.
+        if node is None or not node.failed:
+            print(" ".join(str(error).split()), file=sys.stderr)
+            return 2
     finally:
         if node is not None:
             node.end()
