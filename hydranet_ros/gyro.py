@@ -37,6 +37,8 @@ def open_predictor(weights: Path | None = None, device: str = "auto", **options:
 class VisualGyro:
     """The rotation of a camera between its images; with two cameras, one estimate from both.
 
+    Of a pair, the left camera's flow goes forward in time and the right one's backward.
+
     Flow is computed by the method that the weights were trained on. Images are grey uint8, all of
     one shape, rectified; the cameras of a pair have the same intrinsics.
     """
@@ -62,7 +64,7 @@ class VisualGyro:
         self._flows = [
             FlowEstimator(camera, image_shape, config, grid, device) for _ in range(1 + stereo)
         ]
-        self._last: tuple[int, tuple[Image, ...]] | None = None
+        self._last: tuple[int, Image, Image | None] | None = None
         self.flow: GridFlow | None = None
         """The last flow of the (left) camera, for pictures of it."""
 
@@ -94,14 +96,12 @@ class VisualGyro:
         """The rotation since the last image; None for the first one."""
         if self.stereo and right is None:
             raise ValueError("a stereo gyro needs both images")
-        images = (image, right) if self.stereo and right is not None else (image,)
-        last, self._last = self._last, (stamp_ns, images)
+        last, self._last = self._last, (stamp_ns, image, right)
         if last is None:
             return None
-        flows = [
-            flow(before, now)
-            for flow, before, now in zip(self._flows, last[1], images, strict=True)
-        ]
+        flows = [self._flows[0](last[1], image)]
+        if right is not None and last[2] is not None and self.stereo:
+            flows.append(self._flows[1](right, last[2]))
         self.flow = flows[0]
         inputs = [(each.flow[None], each.mask[None]) for each in flows]
         if self.stereo:

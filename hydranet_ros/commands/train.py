@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
+from math import radians
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -108,7 +109,7 @@ def _finish(
     if data.calibration is not None:
         left, right = data.calibration
         strange = evaluate(model, left), evaluate(model, right)
-    calibration = calibrate(evaluation, strange)
+    calibration = calibrate(evaluation, strange, radians(config.floor_deg))
     figures = evaluation.figures(calibration)
     source = "KITTI folders" if config.data.kitti else "simulated streets"
     provenance = Provenance(

@@ -151,6 +151,8 @@ class Calibration:
     aleatoric_scale: tuple[float, float, float] = (1.0, 1.0, 1.0)
     epistemic_scale: float = 1.0
     bias_rad: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    floor_rad: float = 0.0
+    """Standard deviation about each axis that is there in any case: what training data lack."""
     stereo_correlation: float = 0.5
     """Of the aleatoric errors of two cameras of a pair, which see the same street."""
 
@@ -161,6 +163,8 @@ class Calibration:
             raise ValueError(f"a calibration must be finite, got {self}")
         if min(self.aleatoric_scale) <= 0.0 or not 0.0 <= self.epistemic_scale < float("inf"):
             raise ValueError(f"the scales of a calibration must be positive, got {self}")
+        if not 0.0 <= self.floor_rad < float("inf"):
+            raise ValueError(f"floor_rad must not be negative, got {self}")
         if not 0.0 <= self.stereo_correlation <= 1.0:
             raise ValueError(f"stereo_correlation must be from 0 to 1, got {self}")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -41,6 +41,19 @@ class Prediction:
         """Sigma_t = Sigma_e + Sigma_a, (batch, 3, 3)."""
         return self.epistemic + self.aleatoric
 
+    def inverse(self) -> Prediction:
+        """Of C_1_2: q^-1, and what Exp(phi) q has on its right comes to the left, C^T (-phi)."""
+        C = lie.quaternion_to_matrix(self.quaternions)
+        return Prediction(
+            self.quaternions * [1.0, -1.0, -1.0, -1.0],
+            -self.deviations @ C,
+            np.swapaxes(C, 1, 2) @ self.aleatoric @ C,
+        )
+
+    def widened(self, floor_rad: float) -> Prediction:
+        """With an independent error of this standard deviation about each axis."""
+        return replace(self, aleatoric=self.aleatoric + floor_rad**2 * np.eye(3))
+
     def rotations(self, stamps_ns: Sequence[tuple[int, int]]) -> list[RelativeRotation]:
         """The estimates, given the stamps of images 1 and 2 of each."""
         if len(stamps_ns) != len(self):
@@ -72,4 +85,5 @@ def combine(output: HydraOutput, calibration: Calibration | None = None) -> Pred
     bias = torch.tensor(calibration.bias_rad, dtype=torch.float64)
     mean = quaternion.positive(quaternion.multiply(quaternion.exp(-bias), mean))
     root = torch.tensor(calibration.aleatoric_scale, dtype=torch.float64)[:, None] * root
-    return Prediction(mean.numpy(), deviations.numpy(), (root @ root.mT).numpy())
+    found = Prediction(mean.numpy(), deviations.numpy(), (root @ root.mT).numpy())
+    return found.widened(calibration.floor_rad)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from copy import deepcopy
+from dataclasses import replace
 from os import PathLike
 from typing import Any
 
@@ -16,6 +17,7 @@ from torch import Tensor
 from hydranet_ros.devices import choose_device
 from hydranet_ros.errors import HydraNetError
 from hydranet_ros.estimates import RelativeRotation
+from hydranet_ros.network.config import Calibration
 from hydranet_ros.network.folding import fold_batch_norms
 from hydranet_ros.network.model import HydraNet, HydraOutput
 from hydranet_ros.network.prediction import Prediction, combine
@@ -89,23 +91,27 @@ class Predictor:
         Flow takes image 1 to image 2, on the grid and in the units the network was trained on:
         normalised coordinates for `default`, pixels for `paper`. NumPy, or torch on any device.
         """
-        known = None if mask is None else self._tensor(mask)
-        channels = self.model.config.input_shape[0]
-        return self.predict_inputs(network_input(self._tensor(flow), known, channels))
+        return self._prediction(self._input(flow, mask), self.weights.calibration)
 
     def predict_inputs(self, inputs: ArrayOrTensor) -> Prediction:
         """(batch, *input_shape) -> rotations: for networks that take other things than flow."""
-        with torch.inference_mode():
-            return combine(self._heads(self._tensor(inputs)), self.weights.calibration)
+        return self._prediction(self._tensor(inputs), self.weights.calibration)
 
     def predict_stereo(
         self,
         left: tuple[ArrayOrTensor, ArrayOrTensor | None],
         right: tuple[ArrayOrTensor, ArrayOrTensor | None],
     ) -> Prediction:
-        """(flow, mask) of both cameras of a rectified pair -> one estimate per pair of frames."""
-        correlation = self.weights.calibration.stereo_correlation
-        return combine_stereo(self.predict(*left), self.predict(*right), correlation)
+        """(flow, mask) of both cameras of a rectified pair -> one estimate per pair of frames.
+
+        The left flow goes from image 1 to image 2, the right one from image 2 to image 1: the
+        errors of forward and backward flow have less in common than those of two cameras.
+        """
+        calibration = self.weights.calibration
+        plain = replace(calibration, floor_rad=0.0)
+        forward, backward = (self._prediction(self._input(*side), plain) for side in (left, right))
+        both = combine_stereo(forward, backward.inverse(), calibration.stereo_correlation)
+        return both.widened(calibration.floor_rad)
 
     def rotations(
         self,
@@ -115,6 +121,14 @@ class Predictor:
     ) -> list[RelativeRotation]:
         """`predict`, with the stamps of images 1 and 2 of each flow field."""
         return self.predict(flow, mask).rotations(stamps_ns)
+
+    def _input(self, flow: ArrayOrTensor, mask: ArrayOrTensor | None) -> Tensor:
+        known = None if mask is None else self._tensor(mask)
+        return network_input(self._tensor(flow), known, self.model.config.input_shape[0])
+
+    def _prediction(self, inputs: Tensor, calibration: Calibration) -> Prediction:
+        with torch.inference_mode():
+            return combine(self._heads(inputs), calibration)
 
     def _heads(self, x: Tensor) -> HydraOutput:
         with self._precision():

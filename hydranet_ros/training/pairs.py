@@ -88,15 +88,19 @@ def rendered_pairs(
     gaps: Sequence[int] = (1, 2, 3),
     unusual: int = 2,
     side: int = LEFT,
+    backward: bool = False,
 ) -> FlowPairs:
     """A simulated drive, photographed by one of its cameras and put through the real flow.
 
-    `unusual` pairs are made of each kind in `training.unusual`.
+    `unusual` pairs are made of each kind in `training.unusual`. `backward` exchanges the images of
+    every pair, so that pairs of two cameras can be put side by side.
     """
     street = Street(config)
     images = [street.photograph(i, side) for i in range(len(street))]
     estimator = FlowEstimator(street.camera.left, images[0].shape, flow, grid)
-    pairs = image_pairs(images, street.T_w_c, estimator, frame_steps(len(images), gaps))
+    steps = frame_steps(len(images), gaps)
+    steps = [(j, i) for i, j in steps] if backward else steps
+    pairs = image_pairs(images, street.T_w_c, estimator, steps)
     rng = np.random.default_rng([config.seed, 3])
     return replace(pairs, unusual=_unusual_flows(images, estimator, unusual, rng))
 

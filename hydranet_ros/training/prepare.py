@@ -129,8 +129,8 @@ def _make_one(seed: int, data: DataConfig, job: _Job) -> None:
         pairs = exact_pairs(street, None, data.gaps)
     else:
         street = strange_street(seed, job.number, frames)
-        side = LEFT if job.kind == _LEFT else RIGHT
-        pairs = rendered_pairs(street, flow, None, (1,), 0, side)
+        right = job.kind == _RIGHT  # and backward in time, as the gyro uses it
+        pairs = rendered_pairs(street, flow, None, (1,), 0, RIGHT if right else LEFT, right)
     write_pairs(job.path, pairs)
 
 

@@ -108,14 +108,17 @@ def evaluate(model: HydraNet, data: FlowDataset, most: int | None = None) -> Eva
 
 
 def calibrate(
-    known: Evaluation, strange: tuple[Evaluation, Evaluation] | None = None
+    known: Evaluation,
+    strange: tuple[Evaluation, Evaluation] | None = None,
+    floor_rad: float = 0.0,
 ) -> Calibration:
     """Widen Sigma_a until it is large enough on nine of ten drives, on each axis.
 
     Not on the mean of all: the next drive is in a world that no training has seen, and it is to be
     among those that are told the truth. For the same reason it is never made narrower. `known` are
-    drives like those of the training, `strange` the left and right camera of drives of another
-    style, which give the correlation as well. The epistemic part is left as it is.
+    drives like those of the training, `strange` the left camera of drives of another style, and
+    the right one backward in time, which give the correlation as well. The epistemic part is left
+    as it is, and `floor_rad` is added to the end: it is for what no simulated drive has.
     """
     everything = [known] if strange is None else [known, strange[0]]
     x = y = z = 1.0
@@ -125,10 +128,11 @@ def calibrate(
         more = np.sqrt(np.quantile(ratios, _SHARE_OF_DRIVES, axis=0)).tolist()
         x, y, z = (max(1.0, old * new) for old, new in zip((x, y, z), more, strict=True))
     found = Calibration(aleatoric_scale=(x, y, z))
-    if strange is None:
-        return found
-    left, right = (combine(side.output, found) for side in strange)
-    return replace(found, stereo_correlation=error_correlation(left, right, strange[0].truth))
+    if strange is not None:
+        left, right = (combine(side.output, found) for side in strange)
+        correlation = error_correlation(left, right.inverse(), strange[0].truth)
+        found = replace(found, stereo_correlation=correlation)
+    return replace(found, floor_rad=floor_rad)
 
 
 def area_under_roc(ordinary: Array, unusual: Array) -> float:

@@ -122,7 +122,7 @@ def test_ignoring_the_correlation_is_over_confident():
 
 def test_a_blind_camera_does_no_harm():
     left, right = cameras(0.5, some_covariance(1, 0.002), some_covariance(2, 1e3))
-    fused = combine_stereo(left, right)
+    fused = combine_stereo(left, right, 0.5)
     np.testing.assert_allclose(fused.quaternions, left.quaternions, atol=1e-5)
     np.testing.assert_allclose(fused.aleatoric, left.aleatoric, rtol=1e-3, atol=1e-10)
 
@@ -130,7 +130,7 @@ def test_a_blind_camera_does_no_harm():
 def test_stereo_heads_are_combined_head_by_head(output):
     """Heads that err alike on both cameras gain nothing; heads that err apart gain half."""
     left = combine(output)
-    same = combine_stereo(left, left)
+    same = combine_stereo(left, left, 0.5)
     np.testing.assert_allclose(same.epistemic, left.epistemic, rtol=1e-9)
     np.testing.assert_allclose(same.quaternions, left.quaternions, atol=1e-12)
     rng = np.random.default_rng(0)
@@ -138,7 +138,7 @@ def test_stereo_heads_are_combined_head_by_head(output):
         Prediction(left.quaternions, rng.normal(size=(5, 4000, 3)), left.aleatoric)
         for _ in range(2)
     ]
-    fused = combine_stereo(*apart)
+    fused = combine_stereo(*apart, 0.5)
     np.testing.assert_allclose(fused.epistemic, 0.5 * np.eye(3)[None].repeat(5, 0), atol=0.05)
 
 
@@ -147,4 +147,27 @@ def test_impossible_combinations_are_refused(output):
     with pytest.raises(ValueError, match="from 0 to 1"):
         combine_stereo(one, one, 1.5)
     with pytest.raises(ValueError, match="left has 5 predictions, right 2"):
-        combine_stereo(one, Prediction(one.quaternions[:2], one.deviations[:2], one.aleatoric[:2]))
+        combine_stereo(
+            one, Prediction(one.quaternions[:2], one.deviations[:2], one.aleatoric[:2]), 0.5
+        )
+
+
+def test_the_inverse_is_that_of_every_head() -> None:
+    rng = np.random.default_rng(0)
+    heads = lie.quaternion_exp(0.3 + 0.01 * rng.standard_normal((2, 6, 3)))
+    root = 0.01 * torch.eye(3).repeat(2, 1, 1) + 0.003 * torch.ones(2, 3, 3).tril()
+    forward = combine(HydraOutput(torch.tensor(heads), root))
+    backward = combine(
+        HydraOutput(torch.tensor(heads * [1.0, -1.0, -1.0, -1.0]), root)
+    ).quaternions
+    inverse = forward.inverse()
+    np.testing.assert_allclose(inverse.quaternions, backward, atol=1e-9)
+    C = lie.quaternion_to_matrix(inverse.quaternions)
+    for i in range(2):
+        for h in range(6):
+            head = lie.quaternion_to_matrix(heads[i, h]).T
+            expected = lie.so3_log(head @ C[i].T)
+            np.testing.assert_allclose(inverse.deviations[i, h], expected, atol=1e-6)
+    again = inverse.inverse()
+    np.testing.assert_allclose(again.aleatoric, forward.aleatoric, atol=1e-12)
+    np.testing.assert_allclose(again.epistemic, forward.epistemic, atol=1e-12)

@@ -114,10 +114,15 @@ def test_rotations_from_a_file_with_calibration(model, flow, mask, tmp_path):
 
 
 def test_stereo_is_two_predictions_combined(model, flow, mask):
-    predictor = Predictor(model, device="cpu")
-    both = predictor.predict_stereo((flow, mask), (flow[::-1], None), correlation=0.3)
-    right = predictor.predict(flow[::-1])
-    assert_same(both, combine_stereo(predictor.predict(flow, mask), right, 0.3))
+    calibration = Calibration(floor_rad=1e-3, stereo_correlation=0.3)
+    predictor = Predictor(Weights(model, calibration), device="cpu")
+    both = predictor.predict_stereo((flow, mask), (flow[::-1], None))
+    plain = Predictor(model, device="cpu")
+    backward = plain.predict(flow[::-1]).inverse()
+    expected = combine_stereo(plain.predict(flow, mask), backward, 0.3).widened(1e-3)
+    assert_same(both, expected)
+    one = predictor.predict(flow).aleatoric - plain.predict(flow).aleatoric
+    np.testing.assert_allclose(one, np.tile(1e-6 * np.eye(3), (4, 1, 1)), atol=1e-12)
 
 
 def test_networks_without_a_mask_and_without_flow():
