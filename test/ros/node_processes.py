@@ -21,6 +21,7 @@ from rclpy.qos import QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import CameraInfo, Image
 
 from hydranet_ros.camera import StereoCamera
+from hydranet_ros.ros.managed import RCLError
 
 RELIABLE = QoSProfile(depth=1000, reliability=ReliabilityPolicy.RELIABLE)
 REPLAY = [
@@ -174,6 +175,19 @@ class StereoRig:
         for publisher, info in zip(self.infos, self.calibration, strict=True):
             info.header.stamp = stamp(nanoseconds)
             info.header.frame_id = "camera_left"
-            publisher.publish(info)
+            patiently(publisher, info)
         for publisher, pixels in zip(self.images, (left, right), strict=True):
-            publisher.publish(image(pixels, nanoseconds))
+            patiently(publisher, image(pixels, nanoseconds))
+
+
+def patiently(publisher: Any, message: Any, seconds: float = 60.0) -> None:
+    """Publish; a reliable publisher fails while readers on a busy machine lag behind."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            publisher.publish(message)
+            return
+        except RCLError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
