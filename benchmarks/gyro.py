@@ -3,7 +3,8 @@
     python benchmarks/gyro.py [KITTI_SEQUENCE] [--frames 100] [--threads 2]
 
 Without a sequence, frames of the simulated street at KITTI's size are used. Ratios are of medians
-measured in one run: ours, OpenCV's Farneback on the full image, and the paper's network.
+measured in one run: ours (torch with one thread), OpenCV's Farneback on the full image, and the
+paper's network.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from itertools import pairwise
 
 import cv2
 import numpy as np
-import torch
 
 from hydranet_ros.camera import Camera
 from hydranet_ros.flow import farneback
@@ -34,15 +34,14 @@ def load(sequence: str | None, count: int) -> tuple[Camera, list[np.ndarray]]:
     return street.camera.left, [street.photograph(i) for i in range(len(street))]
 
 
-def medians_ms(work: dict[str, Callable[[int], object]], rounds: int) -> dict[str, float]:
-    """Take turns, so that whatever else the machine does falls on all alike."""
-    times: dict[str, list[float]] = {name: [] for name in work}
+def median_ms(work: Callable[[int], object], rounds: int) -> float:
+    """Of all rounds but the first three."""
+    times = []
     for index in range(rounds):
-        for name, function in work.items():
-            start = time.perf_counter()
-            function(index)
-            times[name].append(1e3 * (time.perf_counter() - start))
-    return {name: float(np.median(values[3:])) for name, values in times.items()}
+        start = time.perf_counter()
+        work(index)
+        times.append(1e3 * (time.perf_counter() - start))
+    return float(np.median(times[3:]))
 
 
 def main() -> None:
@@ -51,20 +50,24 @@ def main() -> None:
     parser.add_argument("--frames", type=int, default=100)
     parser.add_argument("--threads", type=int, default=2)
     arguments = parser.parse_args()
-    torch.set_num_threads(arguments.threads)
     cv2.setNumThreads(arguments.threads)
     camera, images = load(arguments.sequence, arguments.frames)
     shape = images[0].shape[0], images[0].shape[1]
-    gyro = VisualGyro(open_predictor(device="cpu"), camera, shape)
-    paper = Predictor(HydraNet(preset("paper")), device="cpu")
-    small = np.zeros((1, *preset("paper").input_shape), dtype=np.float32)
     pairs = list(pairwise(images))
-    work: dict[str, Callable[[int], object]] = {
-        "flow and network": lambda i: gyro.update(i, images[i % len(images)]),
-        "Farneback, full image": lambda i: farneback(*pairs[i % len(pairs)]),
-        "the paper's network": lambda _: paper.predict_inputs(small),
+    gyro = VisualGyro(open_predictor(device="cpu"), camera, shape)
+    found = {
+        "flow and network": median_ms(
+            lambda i: gyro.update(i, images[i % len(images)]), arguments.frames
+        ),
+        "Farneback, full image": median_ms(
+            lambda i: farneback(*pairs[i % len(pairs)]), arguments.frames
+        ),
     }
-    found = medians_ms(work, arguments.frames)
+    paper = Predictor(HydraNet(preset("paper")), device="cpu", threads=arguments.threads)
+    small = np.zeros((1, *preset("paper").input_shape), dtype=np.float32)
+    found["the paper's network"] = median_ms(
+        lambda _: paper.predict_inputs(small), arguments.frames
+    )
     ours = found["flow and network"]
     print(f"{shape[1]}x{shape[0]}, {arguments.threads} threads, median of {arguments.frames}")
     for name, value in found.items():

@@ -21,8 +21,13 @@ Image = NDArray[np.uint8]
 DEFAULT_WEIGHTS = Path(__file__).parent / "weights" / "default.safetensors"
 
 
-def open_predictor(weights: Path | None = None, device: str = "auto", **options: Any) -> Predictor:
-    """A network, by default the one that ships; torch is loaded here and not before."""
+def open_predictor(
+    weights: Path | None = None, device: str = "auto", threads: int = 1, **options: Any
+) -> Predictor:
+    """A network, by default the one that ships; torch is loaded here and not before.
+
+    One thread of torch is fastest for one frame at a time: the products are small.
+    """
     try:
         from hydranet_ros.network import Predictor
     except ModuleNotFoundError as error:
@@ -31,7 +36,7 @@ def open_predictor(weights: Path | None = None, device: str = "auto", **options:
         raise HydraNetError(
             f"rotations from images need {error.name}: pip install torch safetensors"
         ) from None
-    return Predictor(weights or DEFAULT_WEIGHTS, device, **options)
+    return Predictor(weights or DEFAULT_WEIGHTS, device, threads=threads, **options)
 
 
 class VisualGyro:

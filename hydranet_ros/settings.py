@@ -76,4 +76,10 @@ def _bounds(item: Field[Any]) -> str:
     return f" of at least {low:g}" if high is None else f" from {low:g} to {high:g}"
 
 
-_KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", tuple: "a list"}
+_KINDS = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    str: "a text",
+    tuple: "a list",
+}

@@ -131,7 +131,7 @@ class FlowBody(nn.Module):
         with torch.autocast(x.device.type, enabled=False):  # angles of 1e-4 need float32
             fine = epipolar.pool(self.points, flow, mask, 2)
             with torch.no_grad():
-                first = epipolar.solve(epipolar.pool(self.points, flow, mask, 4), fine)
+                first = epipolar.solve(epipolar.pool(self.points, flow, mask, 4))
             seen = self._seen(fine, first)
         near = self.near(seen)
         far = self.look(near)

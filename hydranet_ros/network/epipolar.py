@@ -28,11 +28,11 @@ from hydranet_ros.camera import CanonicalGrid
 _EPIPOLE = 0.02  # where |d| is less, at the epipole, the direction of d means little
 _NOISE = 5e-4  # of flow, a seventh of a pixel of the canonical image
 # A robust scale for each step: wide at first, to be caught; narrow in the end, to be exact.
-_LEAST_SQUARES_SCALES = (0.03, 0.01, 0.01)
-_HELD_SCALES = (0.02, 0.01, 0.005)  # with the direction of motion as it was guessed
-_COARSE_SCALES = (0.004, 0.003, 0.003, 0.002, 0.002, 0.002)
-_FINE_SCALES = (0.0015, 0.001, 0.0007, 0.0005)
+_LEAST_SQUARES_SCALES = (0.02, 0.01)
+_HELD_SCALES = (0.01, 0.005)  # with the direction of motion as it was guessed
+_FREE_SCALES = (0.003, 0.002, 0.0015, 0.001, 0.0007)
 _STIFF = 10.0  # of the length of t, against the mean of the normal matrix
+_COST_SCALE = 0.002  # what is beyond it counts little when starts are compared
 _HELD = 1e3  # information that holds a direction, against a total weight of 1
 _STARTS = ((0.0, 0.0, 1.0), (1.0, 0.0, 0.1))  # ahead, sideways
 _DAMPING = 1e-4  # of a step, relative to the mean of the normal matrix
@@ -88,27 +88,23 @@ def pool(points: Tensor, flow: Tensor, mask: Tensor, factor: int) -> Cells:
     return Cells(where.flatten(2), (where + mean).flatten(2), valid.flatten(2))
 
 
-def solve(coarse: Cells, fine: Cells) -> Motion:
-    """The robust motion of a flow field, from several starts on the coarse cells."""
-    batch, starts = len(coarse.points), len(_STARTS)
-    C = _least_squares(coarse)
+def solve(cells: Cells) -> Motion:
+    """The robust motion of a flow field, the best that is reached from several starts."""
+    batch, starts = len(cells.points), len(_STARTS)
+    C = _least_squares(cells).repeat_interleave(starts, dim=0)
     t = functional.normalize(C.new_tensor(_STARTS), dim=1).repeat(batch, 1)
-    many = Cells(*(each.repeat_interleave(starts, dim=0) for each in coarse))
-    motion = Motion(C.repeat_interleave(starts, dim=0), t)
-    ones = many.valid[:, 0]
+    many = Cells(*(each.repeat_interleave(starts, dim=0) for each in cells))
+    motion, ones = Motion(C, t), many.valid[:, 0]
     for scale in _HELD_SCALES:
         motion = step(many, motion, ones, scale, held=_HELD)
-    for scale in _COARSE_SCALES:
+    for scale in _FREE_SCALES:
         motion = step(many, motion, ones, scale)
     left = residuals(many, motion).across
-    cost = (ones * torch.log1p((left / _COARSE_SCALES[-1]) ** 2)).sum(dim=1)
+    cost = (ones * torch.log1p((left / _COST_SCALE) ** 2)).sum(dim=1)
     # Ahead is what most motions are: another start must be clearly better.
     cost = cost.view(batch, starts) * cost.new_tensor([0.97] + [1.0] * (starts - 1))
     best = cost.argmin(dim=1) + starts * torch.arange(batch, device=cost.device)
-    motion = Motion(motion.C[best], motion.t[best])
-    for scale in _FINE_SCALES:
-        motion = step(fine, motion, fine.valid[:, 0], scale)
-    return _forward(fine, motion)
+    return _forward(cells, Motion(motion.C[best], motion.t[best]))
 
 
 def step(cells: Cells, motion: Motion, weight: Tensor, scale: float, held: float = 0.0) -> Motion:
@@ -117,11 +113,11 @@ def step(cells: Cells, motion: Motion, weight: Tensor, scale: float, held: float
     `held` keeps the direction of motion where it is.
     """
     normal, moment = _normal(_place(cells, motion), motion.t, weight, scale)
-    total = weight.sum(dim=1).to(normal.dtype)[:, None, None]
+    total = weight.sum(dim=1)[:, None, None]
     size = normal.diagonal(dim1=1, dim2=2).mean(dim=1)[:, None, None]
     least = _DAMPING * size + _LEAST_INFORMATION * total + 1e-12
     damped = normal + least * _eye(6, normal) + _fixed_length(motion.t, size, held * total)
-    delta = torch.linalg.solve_ex(damped, moment).result.to(weight.dtype)
+    delta = torch.linalg.solve_ex(damped, moment).result
     t = functional.normalize(motion.t + delta[:, 3:], dim=1)
     return Motion(rotate(delta[:, :3]) @ motion.C, t)
 
@@ -132,7 +128,7 @@ def covariance_root(cells: Cells, motion: Motion, weight: Tensor, scale: float) 
     The direction of motion is marginalised out, so what cannot be told from it is uncertain.
     """
     at = _place(cells, motion)
-    normal, _ = _normal(at, motion.t, weight, scale)
+    normal = _normal(at, motion.t, weight, scale)[0].double()
     kernel = _cauchy(at.left.across, scale) * weight
     spread = (kernel * at.left.across**2).sum(dim=1) / (kernel.sum(dim=1) + 1e-9)
     variance = (spread + (0.2 * _NOISE) ** 2).to(normal.dtype)[:, None, None]
@@ -202,8 +198,8 @@ def _place(cells: Cells, motion: Motion) -> _At:
     size = torch.rsqrt(p * p + q * q + _EPIPOLE**2)
     p, q = p * size, q * size
     along, valid = u * p + v * q, cells.valid[:, 0]
-    square = (valid * along.detach().clamp(-0.3, 0.3) ** 2).sum(dim=1, keepdim=True)
-    depth = (square / (valid.sum(dim=1, keepdim=True) + 1e-6) + 1e-12).sqrt()
+    size_of_all = torch.linalg.vecdot(valid, along.detach().clamp(-0.3, 0.3).square())
+    depth = (size_of_all / (valid.sum(dim=1) + 1e-6) + 1e-12).sqrt()[:, None]
     return _At((x, y), (p, q), size, Residuals((u, v), u * q - v * p, along, depth))
 
 
@@ -212,7 +208,6 @@ def _normal(at: _At, t: Tensor, weight: Tensor, scale: float) -> tuple[Tensor, T
 
     With A the derivative of h by a rotation phi, f changes by -A phi and, since h moves, d by
     -t_z A phi; the products with A = [[-x y, 1 + x^2, -y], [-(1 + y^2), x y, x]] are written out.
-    Products are summed up in the given precision, sums are handed on in float64.
     """
     (x, y), (p, q), (u, v), left = at.h, at.d, at.left.f, at.left
     t_z = t[:, 2:]
@@ -227,8 +222,8 @@ def _normal(at: _At, t: Tensor, weight: Tensor, scale: float) -> tuple[Tensor, T
     w = weight * _cauchy(left.across, scale)
     known = _NOISE**2 / (_NOISE**2 + left.depth**2)
     z = w * known * _cauchy(left.along, 3.0 * scale + 3.0 * left.depth)
-    sums = ((across * w[:, None]) @ across.mT).double()
-    more = ((along * z[:, None]) @ along.mT).double()
+    sums = (across * w[:, None]) @ across.mT
+    more = (along * z[:, None]) @ along.mT
     normal = sums[:, :6, :6] + functional.pad(more[:, :3, :3], (0, 3, 0, 3))
     return normal, -sums[:, :6, 6] - functional.pad(more[:, :3, 3], (0, 3))
 

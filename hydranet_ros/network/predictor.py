@@ -71,6 +71,8 @@ class Predictor:
         self.weights = weights if isinstance(weights, Weights) else load_weights(weights)
         self.model = deepcopy(self.weights.model).to(self.device).eval().requires_grad_(False)
         fold_batch_norms(self.model)
+        # On the CPU, small images in any other layout get torch's slow convolutions.
+        self.model.to(memory_format=torch.channels_last)
         self._forward: Any = torch.compile(self.model) if compile else self.model
         self._compiled = compile
 

@@ -33,8 +33,7 @@ def street_depth(seed: int) -> np.ndarray:
 
 def found(flow: torch.Tensor, mask: torch.Tensor | None = None) -> epipolar.Motion:
     mask = torch.ones(1, 1, GRID.rows, GRID.columns) if mask is None else mask
-    cells = [epipolar.pool(POINTS[None], flow, mask, factor) for factor in (4, 2)]
-    return epipolar.solve(*cells)
+    return epipolar.solve(epipolar.pool(POINTS[None], flow, mask, 4))
 
 
 def angle_deg(C: torch.Tensor, phi: np.ndarray) -> float:
