@@ -43,7 +43,7 @@ def test_the_street_is_the_default_and_its_covariances_are_honest(tmp_path: Path
 
 def test_two_runs_write_the_same_bytes(tmp_path: Path) -> None:
     for name in ("a", "b"):
-        assert run("--max-frames", "6", "--out", str(tmp_path / name)).returncode == 0
+        assert cli.main(["run", "--max-frames", "6", "--out", str(tmp_path / name)]) == 0
     names = [f"{part}.{kind}" for part in ("vo", "rotation", "fused") for kind in ("txt", "tum")]
     for name in (*names, "rotation.csv", "metrics.json", "config.yaml"):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
@@ -93,10 +93,12 @@ def test_rotations_of_the_whole_real_sequence(data: Path) -> None:
     assert found["stereo"]["mean_deg"] <= 0.9 * mono["mean_deg"]
 
 
-def test_rotations_alone(tmp_path: Path) -> None:
-    done = run("--only", "rotation", "--json", "--max-frames", "12", "--out", str(tmp_path))
-    assert (done.returncode, done.stderr) == (0, "")
-    figures = json.loads(done.stdout)
+def test_rotations_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["run", "--only", "rotation", "--max-frames", "12"]
+    assert cli.main([*command, "--json", "--out", str(tmp_path)]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    figures = json.loads(out)
     assert list(figures) == ["frames", "ms_median", "rotation"]
     assert list(figures["rotation"]) == [
         "mean_deg",
@@ -115,20 +117,23 @@ def test_rotations_alone(tmp_path: Path) -> None:
     C_2_1 = lie.so3_inverse(chained[1:, :3, :3]) @ chained[:-1, :3, :3]
     quaternions = np.stack([rows[name] for name in "wxyz"], axis=-1)
     np.testing.assert_allclose(C_2_1, lie.quaternion_to_matrix(quaternions), atol=1e-7)
-    text = run("--only", "rotation", "--max-frames", "6").stdout
+    assert cli.main(command) == 0
+    text = capsys.readouterr().out
     assert "calibration:" in text
     assert "epistemic_deg" in text
 
 
-def test_what_the_network_lacks_is_one_line(tmp_path: Path) -> None:
+def test_what_the_network_lacks_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for arguments, why in (
         (["--weights", str(tmp_path / "none")], "none: cannot be read"),
         (["--device", "abacus"], "device must be auto, cpu, cuda"),
     ):
-        done = run("--only", "rotation", *arguments)
-        assert done.returncode == 2
-        assert done.stderr.count("\n") == 1
-        assert why in done.stderr
+        assert cli.main(["run", "--only", "rotation", *arguments]) == 2
+        error = capsys.readouterr().err
+        assert error.count("\n") == 1
+        assert why in error
 
 
 @pytest.mark.parametrize(

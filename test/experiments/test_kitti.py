@@ -51,6 +51,7 @@ def test_an_unknown_test_sequence_is_named(data: Path, tmp_path: Path) -> None:
         kitti_training.read_split(settings, kitti_training.QUICK)
 
 
+@pytest.mark.slow
 def test_training_runs_end_to_end_and_leaves_no_weights(data: Path, tmp_path: Path) -> None:
     use_threads(1)
     outcome = kitti_training.run(kitti_training.Settings(data / "kitti", tmp_path), quick=True)
