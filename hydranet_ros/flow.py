@@ -332,7 +332,7 @@ class FlowEstimator:
         self.method = config.method_on(device)
         self.view = CanonicalView(camera, image_shape, grid, config)
         self.grid, self.mask = self.view.grid, self.view.mask
-        self._last: tuple[Image, Any] | None = None
+        self._last: list[tuple[Image, Any]] = []
         self._warp: Callable[[Image], Any]
         self._flow: Callable[[Any, Any], GridFlow]
         if self.method == "farneback_torch":
@@ -347,15 +347,17 @@ class FlowEstimator:
         """The flow from the previous image to the current one."""
         for image in (previous, current):
             _check_image(image, self.view.image_shape)
-        first, second = self._warped(previous), self._warp(current)
-        # Remembered by its content: a caller may fill the same buffer again.
-        self._last = current.copy(), second
-        return self._flow(first, second)
+        first, second = self._warped(previous), self._warped(current)
+        # Both, since time may run backward; by content: a caller may fill the same buffer again.
+        self._last = [first, second]
+        return self._flow(first[1], second[1])
 
-    def _warped(self, image: Image) -> Any:
-        if self._last is not None and np.array_equal(self._last[0], image):
-            return self._last[1]
-        return self._warp(image)
+    def _warped(self, image: Image) -> tuple[Image, Any]:
+        """The image, kept, and what the canonical camera makes of it."""
+        for known in self._last:
+            if np.array_equal(known[0], image):
+                return known
+        return image.copy(), self._warp(image)
 
 
 def _solver(method: str, config: FlowConfig) -> Callable[[Image, Image], Field]:

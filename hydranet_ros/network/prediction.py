@@ -41,6 +41,13 @@ class Prediction:
         """Sigma_t = Sigma_e + Sigma_a, (batch, 3, 3)."""
         return self.epistemic + self.aleatoric
 
+    def halves(self) -> tuple[Prediction, Prediction]:
+        """Its first half and its second."""
+        q, phi, Sigma = (
+            np.split(p, 2) for p in (self.quaternions, self.deviations, self.aleatoric)
+        )
+        return Prediction(q[0], phi[0], Sigma[0]), Prediction(q[1], phi[1], Sigma[1])
+
     def inverse(self) -> Prediction:
         """Of C_1_2: q^-1, and what Exp(phi) q has on its right comes to the left, C^T (-phi)."""
         C = lie.quaternion_to_matrix(self.quaternions)

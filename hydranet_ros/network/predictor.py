@@ -72,7 +72,7 @@ class Predictor:
         self.model = deepcopy(self.weights.model).to(self.device).eval().requires_grad_(False)
         fold_batch_norms(self.model)
         # On the CPU, small images in any other layout get torch's slow convolutions.
-        self.model.to(memory_format=torch.channels_last)
+        self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self._forward: Any = torch.compile(self.model) if compile else self.model
         self._compiled = compile
 
@@ -111,7 +111,8 @@ class Predictor:
         """
         calibration = self.weights.calibration
         plain = replace(calibration, floor_rad=0.0)
-        forward, backward = (self._prediction(self._input(*side), plain) for side in (left, right))
+        inputs = torch.cat([self._input(*left), self._input(*right)])  # one pass for both
+        forward, backward = self._prediction(inputs, plain).halves()
         both = combine_stereo(forward, backward.inverse(), calibration.stereo_correlation)
         return both.widened(calibration.floor_rad)
 
