@@ -29,7 +29,7 @@ from hydranet_ros.ros.frames import Frames, FramesConfig
 from hydranet_ros.ros.fused_output import FusedOutput, OutputConfig
 from hydranet_ros.ros.managed import ManagedNode, NodeConfig, steady_clock
 from hydranet_ros.ros.partners import Measurement, Partners
-from hydranet_ros.ros.quality import QualityConfig
+from hydranet_ros.ros.quality import ReliableConfig
 from hydranet_ros.ros.running import leave, run
 from hydranet_ros.ros.vo_reader import VOInputConfig, VOReader
 from hydranet_ros.settings import about, check
@@ -41,24 +41,6 @@ POLL_S = 0.05
 
 
 @dataclass(frozen=True)
-class RotationInputConfig(QualityConfig):
-    """How rotations are read."""
-
-    reliability: str = field(
-        default="reliable",
-        metadata=about(
-            "best_effort hears any publisher; reliable loses nothing",
-            choices=("best_effort", "reliable"),
-            read_only=True,
-        ),
-    )
-    depth: int = field(
-        default=100,
-        metadata=about("messages that the middleware keeps", 1, 10000, read_only=True),
-    )
-
-
-@dataclass(frozen=True)
 class FusionNodeConfig(NodeConfig):
     """The parameters of fusion_node."""
 
@@ -66,7 +48,7 @@ class FusionNodeConfig(NodeConfig):
         default=0.5, metadata=about("how long a measurement waits for its partner", 0.0, 3600.0)
     )
     vo: VOInputConfig = field(default_factory=VOInputConfig)
-    rotation: RotationInputConfig = field(default_factory=RotationInputConfig)
+    rotation: ReliableConfig = field(default_factory=ReliableConfig)
     frames: FramesConfig = field(default_factory=FramesConfig)
     output: OutputConfig = field(default_factory=OutputConfig)
     fusion: FusionConfig = field(default_factory=FusionConfig)

@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
@@ -25,22 +26,23 @@ PROFILE_VARIABLES = ("FASTDDS_DEFAULT_PROFILES_FILE", "FASTRTPS_DEFAULT_PROFILES
 PROFILE = "config/fastdds.xml"
 
 
+def _reliability(default: str) -> Any:
+    text = "best_effort hears any publisher; reliable loses nothing, for replays"
+    metadata = about(text, choices=tuple(RELIABILITIES), read_only=True)
+    return field(default=default, metadata=metadata)
+
+
+def _depth(default: int) -> Any:
+    metadata = about("messages that the middleware keeps", 1, 10000, read_only=True)
+    return field(default=default, metadata=metadata)
+
+
 @dataclass(frozen=True)
 class QualityConfig:
-    """How a node listens."""
+    """How a node listens to sensors."""
 
-    reliability: str = field(
-        default="best_effort",
-        metadata=about(
-            "best_effort hears any publisher; reliable loses nothing, for replays",
-            choices=tuple(RELIABILITIES),
-            read_only=True,
-        ),
-    )
-    depth: int = field(
-        default=5,
-        metadata=about("messages that the middleware keeps", 1, 10000, read_only=True),
-    )
+    reliability: str = _reliability("best_effort")
+    depth: int = _depth(5)
     silence_s: float = field(
         default=5.0,
         metadata=about("say so when a topic is silent for so long", 0.1, read_only=True),
@@ -56,6 +58,14 @@ class QualityConfig:
 
     def __str__(self) -> str:
         return f"{self.reliability}, depth {self.depth}"
+
+
+@dataclass(frozen=True)
+class ReliableConfig(QualityConfig):
+    """How a node listens to other nodes, of which it should miss nothing."""
+
+    reliability: str = _reliability("reliable")
+    depth: int = _depth(100)
 
 
 def publishers_of(node: Node, topic: str) -> str:

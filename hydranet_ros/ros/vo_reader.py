@@ -30,28 +30,16 @@ from hydranet_ros.ros.conversions import (
     stamp_ns,
 )
 from hydranet_ros.ros.faults import BadInput
-from hydranet_ros.ros.quality import QualityConfig
+from hydranet_ros.ros.quality import ReliableConfig
 from hydranet_ros.settings import about, check
 
 MODES = ("twist", "twist_per_frame", "pose_accumulated", "constant")
 
 
 @dataclass(frozen=True)
-class VOInputConfig(QualityConfig):
+class VOInputConfig(ReliableConfig):
     """How odometry is read. Its scale and floor are fusion.vo_scale and fusion.vo_floor_*."""
 
-    reliability: str = field(
-        default="reliable",
-        metadata=about(
-            "best_effort hears any publisher; reliable loses nothing",
-            choices=("best_effort", "reliable"),
-            read_only=True,
-        ),
-    )
-    depth: int = field(
-        default=100,
-        metadata=about("messages that the middleware keeps", 1, 10000, read_only=True),
-    )
     covariance: str = field(
         default="twist", metadata=about("where the covariance of a motion is", choices=MODES)
     )
