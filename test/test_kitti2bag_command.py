@@ -74,5 +74,8 @@ def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
     finally:
         child.kill()
         child.wait()
-    assert (child.returncode, error) == (130, "hydranet kitti2bag: interrupted\n")
+    assert error == "hydranet kitti2bag: interrupted\n"
+    # CPython ends by the signal itself where that found it inside exec(), as in dataclasses;
+    # a shell says 130 to both.
+    assert child.returncode in (130, -signal.SIGINT)
     assert list(tmp_path.iterdir()) == []

@@ -57,6 +57,9 @@ def play(world: SimpleNamespace, indices: range, start_ns: int) -> list[int]:
     for i, stamp in zip(indices, stamps, strict=True):
         world.rig.send(stamp, world.frames[i].left, world.frames[i].right)
         world.bench.spin(0.1)
+        world.bench.spin_until(
+            lambda wanted=stamp: any(stamp_ns(m.header.stamp) == wanted for m in world.fused), 0.4
+        )
     return stamps
 
 
