@@ -75,14 +75,15 @@ def poses(world: SimpleNamespace) -> dict[int, np.ndarray]:
 
 def test_a_bag_that_loops_gives_the_same_again(world: SimpleNamespace) -> None:
     rounds = []
-    for _ in range(3):
+    for _ in range(4):
         world.fused.clear()
         stamps = play(world, range(FRAMES), 10**12)
         assert fused_up_to(world, stamps[-1]), [n.log for n in world.nodes.values()]
         rounds.append(poses(world))
-    for again in rounds[1:]:
-        assert again.keys() == rounds[0].keys()
-        for stamp, pose in rounds[0].items():
+    # The first round meets nodes that are just starting, and may miss its first frames.
+    for again in rounds[2:]:
+        assert again.keys() == rounds[1].keys()
+        for stamp, pose in rounds[1].items():
             np.testing.assert_allclose(again[stamp], pose, atol=1e-9)
     for name, node in world.nodes.items():
         assert node.log.count("[stamps went back;") == 1, (name, node.log)  # once for both
