@@ -25,6 +25,9 @@ from hydranet_ros.lie import Array
 Stamps = NDArray[np.int64]
 
 FIRST_DAMPING = 1e-6
+# After so long without any measurement nothing is known of the pose. A longer gap cannot say less,
+# and its information would leave no digits for the rest of the window.
+LONGEST_GAP_S = 30.0
 
 
 class Edges(NamedTuple):
@@ -200,12 +203,15 @@ class Window:
         """Where neighbours have no pose edge, the velocity before and after is nearly the same."""
         if self._fresh and missing[0]:
             index = np.array([[0, 1]])
-            variance = self.noise.start_velocity * self._seconds(index[:, 0], index[:, 1]) ** 2
+            gap = np.minimum(self._seconds(index[:, 0], index[:, 1]), LONGEST_GAP_S)
+            variance = self.noise.start_velocity * gap**2
             blocks.append(Block(index, factors.TWO_POSES, np.diag(1.0 / variance)[None]))
             functions.append(partial(factors.still, index=index))
         middle = np.flatnonzero(missing[:-1] | missing[1:]) + 1
         index = np.stack([middle - 1, middle, middle + 1], axis=1)
-        before, after = self._seconds(middle - 1, middle), self._seconds(middle, middle + 1)
+        before, after = (
+            np.minimum(self._seconds(k, k + 1), LONGEST_GAP_S) for k in (middle - 1, middle)
+        )
         carried = self._carried(missing, middle, after)
         variance = self.noise.velocity_walk * (0.5 * (before + after))[:, None]
         variance += (1.0 - carried) ** 2 * self.noise.start_velocity

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -257,6 +258,30 @@ def test_a_velocity_is_not_carried_on_for_ever(frames: list[int]) -> None:
         state = fusion.coast((5 + frame) * PERIOD_NS)
     assert state.T_w_c[2, 3] - before.T_w_c[2, 3] == pytest.approx(20.0, abs=1.5)
     assert np.sqrt(state.Sigma_c_w[2, 2]) > 10.0
+
+
+def test_hours_of_silence_leave_the_window_solvable() -> None:
+    """Drives with a quarter of an hour, then a day, between them: an unknown pose, and it goes on."""
+    world = drive(400, seed=11)
+    fusion, sigmas, offset = SlidingWindowFusion(), [], 0
+    for i in range(400):
+        if i % 50 == 0:
+            offset += (1000 if i < 200 else 86400) * 10**9
+        state = fusion.update(
+            *(shifted(each, offset) for each in (world.vo(i), world.rotation(i)))
+        )
+        check(state)
+        if i % 50 == 49:
+            sigmas.append(float(np.sqrt(np.diagonal(state.Sigma_c_w)[:3].max())))
+            motion = lie.se3_log(state.T_2_1 @ lie.se3_inverse(world.vo(i).T_2_1))
+            assert np.abs(motion).max() < 0.05
+    assert sigmas[0] < 5.0
+    assert min(sigmas[1:]) > 100.0
+
+
+def shifted(measurement: RelativePose | RelativeRotation, by_ns: int):
+    stamps = {n: getattr(measurement, n) + by_ns for n in ("stamp_1_ns", "stamp_2_ns")}
+    return replace(measurement, **stamps)
 
 
 def test_nothing_is_carried_on_from_nothing_or_backwards() -> None:
