@@ -207,11 +207,12 @@ class Window:
             variance = self.noise.start_velocity * gap**2
             blocks.append(Block(index, factors.TWO_POSES, np.diag(1.0 / variance)[None]))
             functions.append(partial(factors.still, index=index))
-        middle = np.flatnonzero(missing[:-1] | missing[1:]) + 1
+        gaps = self._seconds(np.arange(len(missing)), np.arange(len(missing)) + 1)
+        # What is measured after the longest gaps says nothing of the velocity in them.
+        told = missing[:-1] & (gaps[:-1] < LONGEST_GAP_S) | missing[1:]
+        middle = np.flatnonzero(told) + 1
         index = np.stack([middle - 1, middle, middle + 1], axis=1)
-        before, after = (
-            np.minimum(self._seconds(k, k + 1), LONGEST_GAP_S) for k in (middle - 1, middle)
-        )
+        before, after = (np.minimum(gaps[k], LONGEST_GAP_S) for k in (middle - 1, middle))
         carried = self._carried(missing, middle, after)
         variance = self.noise.velocity_walk * (0.5 * (before + after))[:, None]
         variance += (1.0 - carried) ** 2 * self.noise.start_velocity

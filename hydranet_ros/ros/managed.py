@@ -211,6 +211,10 @@ class ManagedNode(LifecycleNode, Generic[Config]):
             **self.pace.values(),
             **({} if memory is None else {"memory (MB)": f"{memory:.1f}"}),
             **self.figures(),
+            **{
+                f"listeners of {each.topic_name}": str(each.get_subscription_count())
+                for each in self._open_publishers
+            },
             **{kind: str(count) for kind, count in sorted(self.complain.counts.items())},
         }
         message = diagnostic_array(

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import rclpy
 from builtin_interfaces.msg import Time
+from diagnostic_msgs.msg import DiagnosticArray
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
@@ -36,6 +37,10 @@ REMAPS = [
     *("-r", "relative_rotation:=hydranet_node/relative_rotation"),
     *("-r", "relative_rotation/interval:=hydranet_node/relative_rotation/interval"),
 ]
+
+
+ROTATION = "hydranet_node/relative_rotation"
+FUSED_FROM = ("vo/odometry", ROTATION, f"{ROTATION}/interval")
 
 
 class NodeProcess:
@@ -119,6 +124,29 @@ class Bench:
                 return False
             self.executor.spin_once(timeout_sec=0.02)
         return True
+
+    def wait_for_listeners(self, wanted: dict[str, int], seconds: float = 180.0) -> bool:
+        """Until the nodes say that so many listen to each of these topics of theirs.
+
+        A topic's listeners in the graph do not tell: what is published before the two ends have
+        found each other is lost.
+        """
+        told: dict[str, str] = {}
+
+        def note(message: DiagnosticArray) -> None:
+            told.update((v.key, v.value) for status in message.status for v in status.values)
+
+        subscription = self.node.create_subscription(DiagnosticArray, "/diagnostics", note, 100)
+        try:
+            return self.spin_until(
+                lambda: all(
+                    int(told.get(f"listeners of /{topic}", "0")) >= count
+                    for topic, count in wanted.items()
+                ),
+                seconds,
+            )
+        finally:
+            self.node.destroy_subscription(subscription)
 
     def call(self, kind: type[Any], name: str, request: Any, seconds: float = 60.0) -> Any:
         if name not in self._clients:

@@ -18,7 +18,7 @@ torch = pytest.importorskip("torch", reason="rotations from images need torch")
 from diagnostic_msgs.msg import DiagnosticArray  # noqa: E402
 from geometry_msgs.msg import PoseWithCovarianceStamped  # noqa: E402
 from nav_msgs.msg import Odometry  # noqa: E402
-from ros.node_processes import REMAPS, REPLAY, Bench, StereoRig, processes  # noqa: E402
+from ros.node_processes import FUSED_FROM, REMAPS, REPLAY, Bench, StereoRig, processes  # noqa: E402
 from sensor_msgs.msg import Imu, TimeReference  # noqa: E402
 
 from hydranet_ros import lie  # noqa: E402
@@ -93,10 +93,9 @@ def heard(frames: KittiFolder, weights: Path, tmp_path_factory: pytest.TempPathF
                 n.log for n in nodes.values()
             ]
             # The bench itself, and fusion_node.
-            assert bench.spin_until(
-                lambda: bench.node.count_subscribers("vo/odometry") == 2, 180.0
+            assert bench.wait_for_listeners(
+                {**dict.fromkeys(FUSED_FROM, 2), "fused/odometry": 2, "imu_visual/data_raw": 1}
             )
-            bench.spin(1.0)
             began = time.monotonic()
             for frame in images:
                 due = began + (frame.stamp_ns - images[0].stamp_ns) * 1e-9
