@@ -7,8 +7,8 @@ already has one of its kind as a duplicate. Within the window the order of arriv
 
 Silence. Neighbouring states without a visual odometry edge are held together by the motion prior:
 the velocity is a random walk. An edge that comes late takes the place of the prior. Over a gap the
-last velocity is carried on for `max_gap_s` at most; the covariance grows with the gap until nothing
-is known of the pose any more (`window.LONGEST_GAP_S`).
+last velocity is carried on for `max_gap_s` at most. The covariance grows with the gap, until after
+`window.LONGEST_GAP_S` nothing is known of the pose any more.
 
 Disagreement. Each source is tested by its NIS against the motion prior and the other source; of
 two that disagree, the one further from the motion prior is rejected. After so many rejections in a

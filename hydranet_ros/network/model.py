@@ -44,7 +44,8 @@ class HydraNet(nn.Module):
         """(batch, *input_shape) -> (batch, H, 4), (batch, 3, 3)."""
         if x.shape[1:] != self.config.input_shape:
             wanted = ", ".join(map(str, self.config.input_shape))
-            raise ValueError(f"input must have shape (batch, {wanted}), got {tuple(x.shape)}")
+            shape = tuple(map(int, x.shape))  # tensors, while a trace is made
+            raise ValueError(f"input must have shape (batch, {wanted}), got {shape}")
         body: Body = self.body(x)
         raw = self.heads(body.features)
         root = self.covariance(body.features)

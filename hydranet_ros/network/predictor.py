@@ -22,6 +22,7 @@ from hydranet_ros.network.folding import fold_batch_norms
 from hydranet_ros.network.model import HydraNet, HydraOutput
 from hydranet_ros.network.prediction import Prediction, combine
 from hydranet_ros.network.stereo import combine_stereo
+from hydranet_ros.network.tracing import Traced
 from hydranet_ros.network.weights import Weights, load_weights
 
 ArrayOrTensor = NDArray[Any] | Tensor
@@ -73,7 +74,11 @@ class Predictor:
         fold_batch_norms(self.model)
         # On the CPU, small images in any other layout get torch's slow convolutions.
         self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self._forward: Any = torch.compile(self.model) if compile else self.model
+        self._forward: Any = Traced(self.model)
+        if compile:
+            self._forward = torch.compile(self.model)
+        elif half:  # autocast is not part of a trace
+            self._forward = self.model
         self._compiled = compile
 
     def __repr__(self) -> str:

@@ -30,6 +30,8 @@ from hydranet_ros.settings import about, check
 if TYPE_CHECKING:
     from hydranet_ros.network import Predictor
 
+TRIES = 3  # torch traces at the first prediction and optimises what it traced at the next two
+
 
 @dataclass(frozen=True)
 class HydraNetNodeConfig(ImageNodeConfig):
@@ -89,10 +91,16 @@ class HydraNetNode(ImageNode[HydraNetNodeConfig]):
         self.get_logger().info(f"{self._predictor} reads {'a pair' if config.stereo else 'mono'}")
 
     def _try_out(self, predictor: Predictor) -> None:
-        """The first prediction takes long: not on the first frame."""
+        """The first predictions take long: not on the first frames."""
         grid = predictor.model.config.grid
-        if grid is not None:
-            predictor.predict(np.zeros((1, 2, grid.rows, grid.columns), dtype=np.float32))
+        if grid is None:
+            return
+        flow = np.zeros((1, 2, grid.rows, grid.columns), dtype=np.float32)
+        for _ in range(TRIES):
+            if self.config.stereo:
+                predictor.predict_stereo((flow, None), (flow, None))
+            else:
+                predictor.predict(flow)
 
     def calibrate(self, infos: tuple[CameraInfo, ...], shape: tuple[int, int]) -> None:
         """Make a gyro for this camera."""

@@ -261,7 +261,7 @@ def test_a_velocity_is_not_carried_on_for_ever(frames: list[int]) -> None:
 
 
 def test_hours_of_silence_leave_the_window_solvable() -> None:
-    """Drives with a quarter of an hour, then a day, between them: an unknown pose, and it goes on."""
+    """Drives a quarter of an hour, then a day apart: the pose is unknown, and it goes on."""
     world = drive(400, seed=11)
     fusion, sigmas, offset = SlidingWindowFusion(), [], 0
     for i in range(400):

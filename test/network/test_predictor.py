@@ -59,6 +59,21 @@ def test_it_is_the_model(model, flow, mask):
     assert_same(predictor.predict(flow, mask), expected, 1e-3, 1e-6)  # batch norms are folded
 
 
+@pytest.mark.parametrize("size", [1, 2])
+def test_a_trace_says_what_the_model_says_of_every_input(model, flow, mask, size):
+    """Also of inputs that it was not made with: blank, masked, wild."""
+    predictor = Predictor(model, device="cpu")
+    wild = 30.0 * flow
+    nothing = np.zeros_like(mask)
+    for each, known in ((0.0 * flow, mask), (flow, mask), (wild, mask), (flow, nothing)):
+        for _ in range(3):  # torch optimises a trace after it has run a few times
+            found = predictor.predict(each[:size], known[:size])
+        x = network_input(torch.tensor(each[:size]), torch.tensor(known[:size]), 3)
+        with torch.inference_mode():
+            expected = combine(predictor.model(x))
+        assert_same(found, expected, 1e-12, 1e-15)
+
+
 def test_it_is_repeatable_and_leaves_the_model_alone(model, flow, mask):
     before = {name: value.clone() for name, value in model.state_dict().items()}
     first, second = Predictor(model, device="cpu"), Predictor(model, device="cpu")
