@@ -28,6 +28,17 @@ class FileError(HydraNetError):
         return f"{where}: {self.reason}"
 
 
+class BadInput(HydraNetError):  # noqa: N818 - it is the input that is bad
+    """A message that cannot be used; a node logs the first of each `kind`, and counts them all."""
+
+    def __init__(self, kind: str, reason: str) -> None:
+        super().__init__(kind, reason)
+        self.kind, self.reason = kind, reason
+
+    def __str__(self) -> str:
+        return self.reason
+
+
 def read_text(path: str | PathLike[str]) -> str:
     """Read a text file, or raise a FileError that says why not."""
     try:

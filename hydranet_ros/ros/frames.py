@@ -15,10 +15,9 @@ from rclpy.node import Node
 from rclpy.time import Time
 
 from hydranet_ros import lie
-from hydranet_ros.errors import HydraNetError
+from hydranet_ros.errors import BadInput, HydraNetError
 from hydranet_ros.lie import Array
 from hydranet_ros.ros.conversions import pose_matrix
-from hydranet_ros.ros.faults import BadInput
 from hydranet_ros.settings import about, check
 
 try:

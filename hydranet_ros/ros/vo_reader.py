@@ -20,6 +20,7 @@ import numpy as np
 from nav_msgs.msg import Odometry
 
 from hydranet_ros import lie
+from hydranet_ros.errors import BadInput
 from hydranet_ros.estimates import RelativePose
 from hydranet_ros.lie import Array
 from hydranet_ros.ros.conversions import (
@@ -29,7 +30,6 @@ from hydranet_ros.ros.conversions import (
     pose_matrix,
     stamp_ns,
 )
-from hydranet_ros.ros.faults import BadInput
 from hydranet_ros.ros.quality import ReliableConfig
 from hydranet_ros.settings import about, check
 

@@ -19,10 +19,10 @@ from std_srvs.srv import Trigger
 from visualization_msgs.msg import MarkerArray
 
 from hydranet_ros import lie
+from hydranet_ros.errors import BadInput
 from hydranet_ros.estimates import RelativePose, RelativeRotation
 from hydranet_ros.fusion import SlidingWindowFusion
 from hydranet_ros.ros import conversions as c
-from hydranet_ros.ros.faults import BadInput
 from hydranet_ros.ros.frames import FramesConfig
 from hydranet_ros.ros.fusion_node import FusionNode
 from hydranet_ros.ros.vo_reader import VOInputConfig, VOReader
