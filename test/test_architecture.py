@@ -15,7 +15,7 @@ PACKAGE = Path(hydranet_ros.__file__).parent
 STOREYS = [
     {"devices", "errors", "files", "lie", "settings"},
     {"camera", "estimates", "trajectory", "metrics"},
-    {"flow", "flow_torch", "network", "stereo_vo", "fusion", "simulation"},
+    {"flow", "flow_torch", "network", "stereo_vo", "fusion", "simulation", "sensor_messages"},
     {"training", "gyro", "pipeline", "sources", "bags", "report"},
     {"experiments", "demo", "commands"},
     {"cli", "ros"},

@@ -15,14 +15,14 @@ pytest.importorskip("rosbags", reason="no rosbags here: pip install rosbags")
 
 from hydranet_ros import lie
 from hydranet_ros.bags import messages as ros
-from hydranet_ros.bags.calibration import projection, stereo_camera
 from hydranet_ros.bags.messages import Message, pack, unpack
-from hydranet_ros.bags.pixels import grey, grey_compressed
 from hydranet_ros.bags.reading import read_messages, topics
 from hydranet_ros.bags.recording import T_BASE_OPTICAL, recorded
 from hydranet_ros.bags.writing import write_bag
 from hydranet_ros.camera import Camera, StereoCamera
-from hydranet_ros.errors import FileError, HydraNetError
+from hydranet_ros.errors import BadInput, FileError
+from hydranet_ros.sensor_messages.calibration import rectified_camera, stereo_camera
+from hydranet_ros.sensor_messages.pixels import grey_of_compressed, grey_of_raw
 from hydranet_ros.sources import SimulatedStreet, open_source
 
 CAMERA = StereoCamera(Camera(700.0, 710.0, 61.0, 40.5), 0.54)
@@ -163,28 +163,29 @@ def test_encodings_give_the_same_grey(padding: int) -> None:
         (cv2.COLOR_BGR2RGBA, "rgba8"),
     ):
         pixels = bgr if code is None else cv2.cvtColor(bgr, code)
-        np.testing.assert_allclose(grey(raw(pixels, encoding, padding)), expected, atol=1.0)
-    np.testing.assert_array_equal(grey(raw(bgr[..., 0], "mono8", padding)), bgr[..., 0])
+        np.testing.assert_allclose(grey_of_raw(raw(pixels, encoding, padding)), expected, atol=1.0)
+    np.testing.assert_array_equal(grey_of_raw(raw(bgr[..., 0], "mono8", padding)), bgr[..., 0])
     deep = bgr[..., 0].astype(np.uint16) * 257
     for big in (False, True):
-        np.testing.assert_array_equal(grey(raw(deep, "mono16", padding, big)), bgr[..., 0])
+        np.testing.assert_array_equal(grey_of_raw(raw(deep, "mono16", padding, big)), bgr[..., 0])
 
 
 @pytest.mark.parametrize(
     ("fields", "why"),
     [
         ({"encoding": "32FC1"}, "encoding '32FC1' is not known"),
-        ({"step": 4}, "do not fit"),
-        ({"height": 8}, "do not fit"),
-        ({"width": 0, "height": 0, "step": 0}, "do not fit"),
+        ({"step": 4}, "step 4 is too short: 5 pixels of mono8 need 5 bytes"),
+        ({"height": 8}, "data has 35 bytes instead of step 5 times height 8"),
+        ({"height": 6}, "data has 35 bytes instead of step 5 times height 6"),
+        ({"width": 0, "height": 0, "step": 0}, "image is empty: 0x0 pixels"),
     ],
 )
 def test_images_that_lie_are_refused(fields: dict[str, Any], why: str) -> None:
     message = raw(np.zeros((7, 5), np.uint8), "mono8")
     for name, value in fields.items():
         setattr(message, name, value)
-    with pytest.raises(HydraNetError, match=why):
-        grey(message)
+    with pytest.raises(BadInput, match=why):
+        grey_of_raw(message)
 
 
 @pytest.mark.parametrize("data", [b"", b"not an image"])
@@ -193,8 +194,8 @@ def test_garbage_is_not_an_image(data: bytes) -> None:
     message = ros.make(
         ros.COMPRESSED_IMAGE, header=ros.header(0, "c"), format="jpeg", data=content
     )
-    with pytest.raises(HydraNetError, match="are not an image"):
-        grey_compressed(message)
+    with pytest.raises(BadInput, match="is not an image that OpenCV can read"):
+        grey_of_compressed(message)
 
 
 def infos() -> tuple[Any, Any]:
@@ -210,14 +211,14 @@ def test_calibration_with_binning_and_region_of_interest() -> None:
     binned = stereo_camera(left, right)
     assert binned.left == Camera(350.0, 355.0, 25.0, 16.25)
     assert binned.baseline_m == pytest.approx(0.54)
-    with pytest.raises(HydraNetError, match="are the cameras swapped"):
+    with pytest.raises(BadInput, match="are left and right swapped"):
         stereo_camera(right, left)
     left.k[0] = 0.0
-    with pytest.raises(HydraNetError, match="not calibrated"):
-        projection(left)
+    with pytest.raises(BadInput, match=r"K\[0\] = 0, an uncalibrated"):
+        rectified_camera(left)
     right.p[5] = np.nan
-    with pytest.raises(HydraNetError, match="no usable P"):
-        projection(right)
+    with pytest.raises(BadInput, match="a P that is not finite"):
+        rectified_camera(right)
 
 
 # --- finding things ------------------------------------------------------------------------------
@@ -290,7 +291,7 @@ def bad_bag(frames: list[Message], how: str) -> list[Message]:
         ("other frame", "is the pose of 'imu'"),
         ("truth missing", "/ground_truth/odometry has no pose at 200000000 ns"),
         ("distorted", "/left/image_raw is distorted"),
-        ("uncalibrated", "says: not calibrated"),
+        ("uncalibrated", "camera_info of 'camera_left_optical' has K[0] = 0"),
     ],
 )
 def test_bags_that_cannot_be_used_say_why(
@@ -301,6 +302,15 @@ def test_bags_that_cannot_be_used_say_why(
         open_source(str(tmp_path / "bag"))
     assert why in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_images_of_another_size_than_calibrated_are_named(
+    tmp_path: Path, frames: list[Message]
+) -> None:
+    write_bag(tmp_path / "bag", changed(frames, "/right/camera_info", width=10, height=20))
+    bag = open_source(str(tmp_path / "bag"))
+    with pytest.raises(FileError, match=r"/right/image_rect: .* its camera_info says 10x20"):
+        list(bag)
 
 
 @pytest.mark.parametrize("storage", ["mcap", "sqlite3"])

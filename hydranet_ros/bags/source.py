@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hydranet_ros.bags.calibration import is_distorted, stereo_camera
 from hydranet_ros.bags.messages import COMPRESSED_IMAGE, Message, pose_of, unpack
-from hydranet_ros.bags.pixels import grey, grey_compressed
 from hydranet_ros.bags.reading import header_stamp, read_messages, topics
 from hydranet_ros.bags.stereo_topics import StereoTopics, find_stereo_topics
 from hydranet_ros.camera import StereoCamera
 from hydranet_ros.errors import FileError, HydraNetError
 from hydranet_ros.lie import Array
+from hydranet_ros.sensor_messages.calibration import check_shape, is_distorted, stereo_camera
+from hydranet_ros.sensor_messages.pixels import grey_of_compressed, grey_of_raw
 from hydranet_ros.sources import Frame, Image
 from hydranet_ros.trajectory import read_trajectory
 
@@ -43,6 +43,7 @@ class Bag:
         self.topics = find_stereo_topics(self.path, topics(self.path), left_topic, right_topic)
         survey = _survey(self.path, self.topics)
         self.camera = _camera(self.path, self.topics, survey)
+        self._infos = survey.infos_of(self.topics)
         self.stamps_ns = _paired_stamps(self.path, self.topics, survey)[:max_frames]
         self.T_w_c = self._given(poses) if poses is not None else self._recorded(survey)
 
@@ -70,11 +71,13 @@ class Bag:
         return Frame(stamp, left, right)
 
     def _pixels(self, message: Message) -> Image:
-        decode = grey_compressed if message.type == COMPRESSED_IMAGE else grey
+        decode = grey_of_compressed if message.type == COMPRESSED_IMAGE else grey_of_raw
         try:
-            return decode(unpack(message))
+            image = decode(unpack(message))
+            check_shape(self._infos[message.topic], image.shape)
         except HydraNetError as error:
             raise FileError(self.path, f"{message.topic}: {error}") from None
+        return image
 
     def _given(self, poses: str | PathLike[str]) -> Array:
         truth = read_trajectory(poses).T_w_c
@@ -102,6 +105,11 @@ class _Survey:
     infos: dict[str, Any] = field(default_factory=dict)
     truth: dict[int, Array] = field(default_factory=dict)
     stamps: dict[str, list[int]] = field(default_factory=dict)
+
+    def infos_of(self, names: StereoTopics) -> dict[str, Any]:
+        """The calibration of each image topic."""
+        pairs = (names.left, names.left_info), (names.right, names.right_info)
+        return {image: self.infos[info] for image, info in pairs}
 
 
 def _survey(path: Path, names: StereoTopics) -> _Survey:
@@ -132,13 +140,13 @@ def _pose(path: Path, names: StereoTopics, message: Message, found: _Survey) -> 
 
 
 def _camera(path: Path, names: StereoTopics, survey: _Survey) -> StereoCamera:
-    left, right = survey.infos[names.left_info], survey.infos[names.right_info]
-    for topic, info in ((names.left, left), (names.right, right)):
+    infos = survey.infos_of(names)
+    for topic, info in infos.items():
         if "rect" not in topic and is_distorted(info):
             raise FileError(path, f"{topic} is distorted: rectify it, e.g. with image_proc")
     try:
-        return stereo_camera(left, right)
-    except (HydraNetError, ValueError) as error:
+        return stereo_camera(infos[names.left], infos[names.right])
+    except HydraNetError as error:
         raise FileError(path, f"{names.left_info}, {names.right_info}: {error}") from None
 
 

@@ -19,12 +19,18 @@ from hydranet_ros.estimates import RelativeRotation
 from hydranet_ros.flow import FlowConfig
 from hydranet_ros.gyro import VisualGyro, open_predictor
 from hydranet_ros.ros import conversions
-from hydranet_ros.ros.calibration import RawCamera, raw_camera, rectified_camera, stereo_camera
 from hydranet_ros.ros.flow_picture import flow_picture
 from hydranet_ros.ros.image_node import MONO, STEREO, ImageNode, ImageNodeConfig
-from hydranet_ros.ros.images import Grey, image_message
+from hydranet_ros.ros.images import image_message
 from hydranet_ros.ros.intake import Arrival
 from hydranet_ros.ros.running import leave, run
+from hydranet_ros.sensor_messages.calibration import (
+    RawCamera,
+    raw_camera,
+    rectified_camera,
+    stereo_camera,
+)
+from hydranet_ros.sensor_messages.pixels import Grey
 from hydranet_ros.settings import about, check
 
 if TYPE_CHECKING:

@@ -12,13 +12,13 @@ import cv2
 import numpy as np
 from sensor_msgs.msg import CameraInfo
 
-from hydranet_ros.errors import HydraNetError
-from hydranet_ros.ros.calibration import check_shape
-from hydranet_ros.ros.faults import BadInput
-from hydranet_ros.ros.images import Grey, grey
+from hydranet_ros.errors import BadInput, HydraNetError
+from hydranet_ros.ros.images import grey
 from hydranet_ros.ros.intake import Arrival, InputConfig, Intake
 from hydranet_ros.ros.managed import ManagedNode, NodeConfig
 from hydranet_ros.ros.quality import missing_profile
+from hydranet_ros.sensor_messages.calibration import check_shape
+from hydranet_ros.sensor_messages.pixels import Grey
 from hydranet_ros.settings import about
 
 MONO = (("image", "camera_info"),)

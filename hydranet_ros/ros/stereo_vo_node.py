@@ -15,17 +15,17 @@ from nav_msgs.msg import Odometry
 from sensor_msgs.msg import CameraInfo
 
 from hydranet_ros import lie
+from hydranet_ros.errors import BadInput
 from hydranet_ros.estimates import RelativePose, compose_with_covariance
 from hydranet_ros.lie import Array
-from hydranet_ros.ros.calibration import stereo_camera
 from hydranet_ros.ros.conversions import LOST_VARIANCE, change_frame, odometry_message
-from hydranet_ros.ros.faults import BadInput
 from hydranet_ros.ros.frames import Frames, FramesConfig
 from hydranet_ros.ros.image_node import STEREO, ImageNode, ImageNodeConfig
-from hydranet_ros.ros.images import Grey
 from hydranet_ros.ros.intake import Arrival
 from hydranet_ros.ros.running import leave, run
 from hydranet_ros.ros.trail import Trail, TrailConfig
+from hydranet_ros.sensor_messages.calibration import stereo_camera
+from hydranet_ros.sensor_messages.pixels import Grey
 from hydranet_ros.settings import check
 from hydranet_ros.stereo_vo import Lost, StereoVO, StereoVOConfig, VOResult
 

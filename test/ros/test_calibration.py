@@ -11,8 +11,8 @@ pytest.importorskip("rclpy", reason="no ROS 2 here: neither sourced nor from whe
 from sensor_msgs.msg import CameraInfo, RegionOfInterest
 
 from hydranet_ros.camera import Camera
-from hydranet_ros.ros import calibration
-from hydranet_ros.ros.faults import BadInput
+from hydranet_ros.errors import BadInput
+from hydranet_ros.sensor_messages import calibration
 
 K = [500.0, 0.0, 320.0, 0.0, 510.0, 240.0, 0.0, 0.0, 1.0]
 
@@ -22,6 +22,13 @@ def info(tx: float = 0.0, **fields: object) -> CameraInfo:
     made = CameraInfo(width=640, height=480, distortion_model="plumb_bob", k=K, p=P)
     for name, value in fields.items():
         setattr(made, name, value)
+    return made
+
+
+def offset(pixels: float) -> CameraInfo:
+    """The right one of a pair, with a cx that the left one does not have."""
+    made = info(tx=-40.0)
+    made.p[2] += pixels
     return made
 
 
@@ -79,6 +86,7 @@ def test_without_distortion_nothing_is_resampled() -> None:
     [
         (lambda: calibration.raw_camera(info(k=[0.0] * 9)), r"K\[0\] = 0, an uncalibrated"),
         (lambda: calibration.rectified_camera(info(p=[0.0] * 12)), r"P\[0\] = 0"),
+        (lambda: calibration.rectified_camera(info(k=[0.0] * 9)), r"K\[0\] = 0, an uncalibrated"),
         (lambda: calibration.raw_camera(info(k=[np.nan] * 9)), "a K that is not finite"),
         (lambda: calibration.rectified_camera(info(p=[np.inf] * 12)), "a P that is not finite"),
         (lambda: calibration.raw_camera(info(d=[np.nan])), "D that is not finite"),
@@ -90,6 +98,9 @@ def test_without_distortion_nothing_is_resampled() -> None:
         (lambda: calibration.stereo_camera(info(), info(tx=40.0)), "swapped"),
         (lambda: calibration.stereo_camera(info(), info()), r"baseline of 0 m"),
         (lambda: calibration.stereo_camera(info(), info(p=[9.0] * 12)), "not of one rectified"),
+        (lambda: calibration.stereo_camera(info(), info(k=[0.0] * 9)), r"K\[0\] = 0"),
+        (lambda: calibration.stereo_camera(info(), offset(0.01)), "not of one rectified pair"),
+        (lambda: calibration.stereo_camera(info(), info(tx=np.nan)), "a P that is not finite"),
         (lambda: calibration.check_shape(info(), (10, 20)), "20x10 pixels, .* says 640x480"),
     ],
 )

@@ -10,8 +10,9 @@ pytest.importorskip("rclpy", reason="no ROS 2 here: neither sourced nor from whe
 
 from sensor_msgs.msg import CompressedImage, Image
 
-from hydranet_ros.ros.faults import BadInput
-from hydranet_ros.ros.images import ENCODINGS, grey, grey_by_hand, image_message
+from hydranet_ros.errors import BadInput
+from hydranet_ros.ros.images import grey, image_message
+from hydranet_ros.sensor_messages.pixels import ENCODINGS, grey_of_raw
 
 RNG = np.random.default_rng(0)
 BGR = cv2.GaussianBlur(RNG.integers(0, 256, (24, 36, 3), dtype=np.uint8), (5, 5), 0)
@@ -60,7 +61,7 @@ def test_sixteen_bits_of_either_byte_order(encoding: str, order: str) -> None:
     wide = GREY.astype(np.uint16) * 257
     given = message(wide.astype(f"{order}u2"), encoding, padding=6)
     given.is_bigendian = int(order == ">")
-    np.testing.assert_array_equal(grey_by_hand(given), GREY)
+    np.testing.assert_array_equal(grey_of_raw(given), GREY)
 
 
 @pytest.mark.parametrize("pattern", ["rggb", "bggr", "gbrg", "grbg"])
@@ -115,9 +116,9 @@ def test_cv_bridge_gives_the_same() -> None:
     bridge = pytest.importorskip("cv_bridge", reason="cv_bridge is not installed").CvBridge()
     for encoding in ("mono8", "bgr8", "rgb8", "bgra8", "rgba8"):
         given = message(coloured(encoding), encoding, padding=4)
-        np.testing.assert_array_equal(bridge.imgmsg_to_cv2(given, "mono8"), grey_by_hand(given))
+        np.testing.assert_array_equal(bridge.imgmsg_to_cv2(given, "mono8"), grey_of_raw(given))
     wide = message(GREY.astype("<u2") * 257, "mono16")
-    np.testing.assert_array_equal(bridge.imgmsg_to_cv2(wide, "mono8"), grey_by_hand(wide))
+    np.testing.assert_array_equal(bridge.imgmsg_to_cv2(wide, "mono8"), grey_of_raw(wide))
 
 
 def test_an_image_survives_a_message() -> None:
