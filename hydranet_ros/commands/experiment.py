@@ -84,13 +84,7 @@ def _hemisphere(names: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 def _kitti(names: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = _add(names, "kitti", "rotations on KITTI and their fusion with stereo VO")
-    parser.add_argument(
-        "--recordings",
-        type=Path,
-        default=_data() / "kitti_fusion",
-        metavar="DIR",
-        help="kitti_00.npz, kitti_02.npz, kitti_05.npz (default: $HYDRANET_DATA/kitti_fusion)",
-    )
+    _add_data(parser, "--recordings", "kitti_fusion", "kitti_00.npz, kitti_02.npz, kitti_05.npz")
     parser.add_argument(
         "--dataset",
         type=Path,
@@ -103,13 +97,7 @@ def _kitti(names: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def _seven_scenes(names: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = _add(names, "seven-scenes", "a camera's orientation from one colour image")
-    parser.add_argument(
-        "--dataset",
-        type=Path,
-        default=_data() / "seven_scenes",
-        metavar="DIR",
-        help="the folder of the scenes, or one of frames (default: $HYDRANET_DATA/seven_scenes)",
-    )
+    _add_data(parser, "--dataset", "seven_scenes", "the folder of the scenes, or one of frames")
     parser.add_argument(
         "--scenes", nargs="+", default=(), metavar="NAME", help="which ones (default: all there)"
     )
@@ -128,8 +116,11 @@ def _add_preset(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _data() -> Path:
-    return Path(os.environ.get("HYDRANET_DATA", "data"))
+def _add_data(parser: argparse.ArgumentParser, option: str, folder: str, text: str) -> None:
+    """A folder to read, by default one of $HYDRANET_DATA."""
+    data = Path(os.environ.get("HYDRANET_DATA", "data"))
+    text = f"{text} (default: $HYDRANET_DATA/{folder})"
+    parser.add_argument(option, type=Path, default=data / folder, metavar="DIR", help=text)
 
 
 def _positive(text: str) -> int:
