@@ -7,7 +7,6 @@ For replays where rosbag2 is not installed; a bag's messages are published as th
 
 from __future__ import annotations
 
-import signal
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -16,16 +15,15 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from threading import Event, Thread
 
-import rclpy
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
-from rclpy.signals import SignalHandlerOptions
 
 from hydranet_ros.bags.messages import TRANSFORMS, Message
 from hydranet_ros.bags.playlist import open_playlist, read_ahead
 from hydranet_ros.errors import HydraNetError
 from hydranet_ros.ros.parameters import Parameters
 from hydranet_ros.ros.playing import Outlet, Pace, play
+from hydranet_ros.ros.stoppable import run_until_stopped
 from hydranet_ros.settings import about, check
 
 # After the last listener was found, the others' own discovery may still be under way.
@@ -137,20 +135,13 @@ def from_second(messages: Iterable[Message], start_s: float) -> Iterator[Message
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Play; bad input is one line and exit code 2, a signal ends it with 0."""
-    stop = Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
-    rclpy.init(args=arguments, signal_handler_options=SignalHandlerOptions.NO)
-    try:
-        with answering(PlayerNode(stop)) as node:
-            node.run()
-    except HydraNetError as error:
-        print(f"player_node: {error}", file=sys.stderr)
-        return 2
-    finally:
-        rclpy.try_shutdown()
-    return 0
+    """Play as a process, and give its exit code."""
+    return run_until_stopped("player_node", _play, arguments)
+
+
+def _play(stop: Event) -> None:
+    with answering(PlayerNode(stop)) as node:
+        node.run()
 
 
 @contextmanager

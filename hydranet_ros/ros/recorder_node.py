@@ -9,24 +9,22 @@ when every topic of `awaited` has a publisher, and ends by a signal or after `id
 
 from __future__ import annotations
 
-import signal
 import sys
 import time
 from dataclasses import dataclass, field
 from functools import partial
 from threading import Event
 
-import rclpy
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.qos import QoSProfile
-from rclpy.signals import SignalHandlerOptions
 
 from hydranet_ros.bags.messages import STORE, Message
 from hydranet_ros.bags.writing import STORAGES, BagWriter, new_bag
 from hydranet_ros.errors import HydraNetError
 from hydranet_ros.ros.message_types import message_class
 from hydranet_ros.ros.parameters import Parameters
+from hydranet_ros.ros.stoppable import run_until_stopped
 from hydranet_ros.settings import about, check
 
 DEPTH = 1000
@@ -112,23 +110,16 @@ class RecorderNode(Node):
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Record; bad input is one line and exit code 2, a signal ends it with 0."""
-    stop = Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
-    rclpy.init(args=arguments, signal_handler_options=SignalHandlerOptions.NO)
-    try:
-        node = RecorderNode(stop)
-        with new_bag(node.config.out, node.config.storage) as bag:
-            node.record(bag)
-        node.get_logger().info(f"{bag.count} messages written to {node.config.out}")
-        node.destroy_node()
-    except HydraNetError as error:
-        print(f"recorder_node: {error}", file=sys.stderr)
-        return 2
-    finally:
-        rclpy.try_shutdown()
-    return 0
+    """Record as a process, and give its exit code."""
+    return run_until_stopped("recorder_node", _record, arguments)
+
+
+def _record(stop: Event) -> None:
+    node = RecorderNode(stop)
+    with new_bag(node.config.out, node.config.storage) as bag:
+        node.record(bag)
+    node.get_logger().info(f"{bag.count} messages written to {node.config.out}")
+    node.destroy_node()
 
 
 if __name__ == "__main__":
