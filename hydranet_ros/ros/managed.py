@@ -21,8 +21,7 @@ from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackRet
 from rclpy.qos import QoSProfile
 from rclpy.subscription import Subscription
 
-from hydranet_ros.errors import HydraNetError
-from hydranet_ros.ros.faults import BadInput
+from hydranet_ros.errors import BadInput, HydraNetError
 from hydranet_ros.ros.health import Complaints, Pace, diagnostic_array, resident_mb, status
 from hydranet_ros.ros.listening import Ear
 from hydranet_ros.ros.parameters import Parameters

@@ -88,6 +88,28 @@ def processes(folder: Path, **nodes: Iterable[str]) -> Iterator[dict[str, NodePr
             each.end()
 
 
+class Contention:
+    """How many cores were busy with anything but us and our nodes, since this was made."""
+
+    def __init__(self, nodes: Iterable[NodeProcess]) -> None:
+        self._pids = [os.getpid(), *(node.process.pid for node in nodes)]
+        self._began, self._before = time.monotonic(), self._by_others()
+
+    def cores(self) -> float:
+        """The mean over the time that has passed."""
+        return (self._by_others() - self._before) / (time.monotonic() - self._began)
+
+    def _by_others(self) -> float:
+        """Seconds of computing; user, nice, system, irq, softirq and steal are work."""
+        fields = Path("/proc/stat").read_text(encoding="ascii").split("\n", 1)[0].split()[1:]
+        all_of_it = sum(int(fields[i]) for i in (0, 1, 2, 5, 6, 7))
+        ours = 0
+        for pid in self._pids:
+            after_name = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2]
+            ours += sum(int(each) for each in after_name.split()[11:13])  # utime, stime
+        return (all_of_it - ours) / os.sysconf("SC_CLK_TCK")
+
+
 class Bench:
     """A node of the test's own, to publish and to listen with."""
 
