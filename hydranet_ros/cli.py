@@ -7,10 +7,20 @@ import sys
 from collections.abc import Sequence
 
 from hydranet_ros import __version__
-from hydranet_ros.commands import demo, evaluate, experiment, fuse, kitti2bag, play, run, train
+from hydranet_ros.commands import (
+    bench,
+    demo,
+    evaluate,
+    experiment,
+    fuse,
+    kitti2bag,
+    play,
+    run,
+    train,
+)
 from hydranet_ros.errors import HydraNetError
 
-COMMANDS = (demo, run, fuse, evaluate, train, experiment, kitti2bag, play)
+COMMANDS = (demo, run, fuse, evaluate, train, experiment, kitti2bag, play, bench)
 
 
 def parser() -> argparse.ArgumentParser:

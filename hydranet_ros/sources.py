@@ -7,7 +7,7 @@ iterating gives the frames. What can be checked without reading images is checke
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import Protocol
@@ -85,12 +85,14 @@ def is_bag(name: str | PathLike[str]) -> bool:
 
 
 class SimulatedStreet:
-    """The built-in street, rendered as it is read."""
+    """The built-in street, rendered as it is read; `size` is (width, height) of its images."""
 
-    def __init__(self, max_frames: int | None = None) -> None:
+    def __init__(self, max_frames: int | None = None, size: tuple[int, int] | None = None) -> None:
         from hydranet_ros.simulation import Street, StreetConfig
 
         config = StreetConfig() if max_frames is None else StreetConfig(frames=max_frames)
+        if size is not None:
+            config = replace(config, width=size[0], height=size[1])
         self._street = Street(config)
         self.name = STREET
         self.camera = self._street.camera
