@@ -40,9 +40,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "bench",
         help="time the parts of the method on this machine",
         description=(
-            "Time the visual gyro, stereo visual odometry and all of it with the fusion, one frame "
-            f"after the other, and {REFERENCE} on the full image to compare with. End other work "
-            "first."
+            "Time the visual gyro, stereo visual odometry, and all of it with the fusion, one "
+            f"frame after the other, and {REFERENCE} on the full image to compare with. End "
+            "other work first."
         ),
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
