@@ -90,16 +90,19 @@ class Bench:
     def wait_for_nodes(self, timeout_s: float = 180.0) -> None:
         """Until all listen to us and to each other."""
         until = time.monotonic() + timeout_s
-        count = self.node.count_subscribers
         while not (
             all(p.get_subscription_count() >= 2 for p in (*self._images, *self._infos))
-            and count("vo/odometry") >= 1
-            and count(ROTATION) >= 1
+            and self._listeners("stereo_vo_node", "vo/odometry")
+            and self._listeners("hydranet_node", ROTATION)
+            and self._listeners("hydranet_node", f"{ROTATION}/interval")
         ):
             if time.monotonic() > until:
                 raise HydraNetError(f"the nodes did not start in {timeout_s:g} s")
             self.spin(0.2)
-        self.spin(1.0)
+
+    def _listeners(self, node: str, topic: str) -> int:
+        """How many have found a topic of a node, as it says."""
+        return int(self.told.get(node, {}).get(f"listeners of /{topic}", "0"))
 
     def play(self, frames: Iterable[tuple[int, Frame]], rate_hz: float) -> Tally:
         """Send frames at a rate; what waits is heard in between."""

@@ -27,7 +27,7 @@ from hydranet_ros.ros.stoppable import run_until_stopped
 from hydranet_ros.settings import about, check
 
 # After the last listener was found, the others' own discovery may still be under way.
-SETTLE_S = 0.5
+SETTLE_S = 1.0
 
 
 @dataclass(frozen=True)
