@@ -80,7 +80,8 @@ class Job:
     def cost(self) -> int:
         """About proportional to the time."""
         shape = self.method.shape(self.repetitions * len(self.target_noise))
-        return shape.networks * (1 + shape.heads)
+        draws = 2 if self.method.dropout > 0.0 else 1  # of random numbers, at every step
+        return draws * shape.networks * (1 + shape.heads)
 
 
 @dataclass(frozen=True, eq=False)
