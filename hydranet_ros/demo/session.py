@@ -8,6 +8,7 @@ from pathlib import Path
 from hydranet_ros.demo.children import Children
 from hydranet_ros.demo.nodes import Value, node_command
 from hydranet_ros.demo.surroundings import environment
+from hydranet_ros.pipeline import OWN_SOURCES
 
 READY_S = 120.0
 IDLE_S = 3.0
@@ -17,7 +18,13 @@ INPUT: dict[str, Value] = {
     "input.depth": 1000,
     "input.queue": 1000,
 }
-MAX_WAIT_S = 30.0
+# Our own odometry is believed as `hydranet run` does.
+FUSION: dict[str, Value] = {
+    "max_wait_s": 30.0,
+    "fusion.vo_scale": OWN_SOURCES.vo_scale,
+    "fusion.vo_floor_m": OWN_SOURCES.vo_floor_m,
+    "fusion.vo_floor_deg": OWN_SOURCES.vo_floor_deg,
+}
 ROTATION = "hydranet_node/relative_rotation"
 POSE, ODOMETRY = "geometry_msgs/msg/PoseWithCovarianceStamped", "nav_msgs/msg/Odometry"
 RECORDED = {
@@ -68,7 +75,7 @@ def commands(session: Session, recorded: Path) -> dict[str, list[str]]:
     """The command line of every node but the player."""
     return {
         "recorder_node": node_command("recorder_node", _recorder(recorded)),
-        "fusion_node": node_command("fusion_node", {"max_wait_s": MAX_WAIT_S}, _rotations()),
+        "fusion_node": node_command("fusion_node", FUSION, _rotations()),
         "stereo_vo_node": node_command("stereo_vo_node", INPUT),
         "hydranet_node": node_command("hydranet_node", _hydranet(session), _left()),
     }
