@@ -18,7 +18,6 @@ FLOOR = 1e-6  # added to the softplus of an uncertainty output
 PASSES = 50  # through a network with dropout, at test time
 MEMBERS = 10  # of a bag, and heads of a HydraNet
 BATCH = 50
-BLOCK = 250  # heads that are worked on together: what fits a core's own cache
 
 
 @dataclass(frozen=True)
@@ -86,48 +85,28 @@ def train(
     epochs: int,
     rng: torch.Generator,
     progress: Callable[[range], Iterator[int]] = iter,
-) -> list[Stack]:
+) -> Stack:
     """Train all repetitions of a method at once; `progress` wraps the loop over epochs.
 
-    Targets are (R, samples), or (R, heads, samples) where each head has its own. A step is taken
-    block by block, each with the networks of some repetitions, because memory is what takes time.
+    Targets are (R, samples), or (R, heads, samples) where each head has its own.
     """
-    repetitions = len(data.x)
     data = _resampled(data, method.members, rng)
     if data.y.ndim == 2:
         data = Samples(data.x, data.y[:, None])
-    sizes = _block_sizes(method, repetitions)
-    stacks = [Stack(method.shape(size), rng, method.dropout) for size in sizes]
-    descend = _adam if method.optimiser == "adam" else _sgd
-    steps = [descend(stack, method) for stack in stacks]
+    stack = Stack(method.shape(len(data.x) // method.members), rng, method.dropout)
+    step = _adam(stack, method) if method.optimiser == "adam" else _sgd(stack, method)
     gradient = (
         partial(likelihood_gradient, method.deviation) if method.likelihood else square_gradient
     )
-    networks = [size * method.members for size in sizes]
     for _ in progress(range(epochs)):
         # One order for all: each network has samples of its own, or is meant to see the same.
         order = torch.randperm(data.x.shape[1], generator=rng)
-        blocks = list(
-            zip(
-                stacks,
-                steps,
-                torch.split(data.x[:, order], networks),
-                torch.split(data.y[..., order], networks),
-                strict=True,
-            )
-        )
+        x, y = data.x[:, order], data.y[..., order]
         for start in range(0, len(order), BATCH):
-            batch = slice(start, start + BATCH)
-            for stack, step, x, y in blocks:
-                stack.backward(gradient(stack.forward(x[:, batch]), y[..., batch]))
-                step()
-    return stacks
-
-
-def _block_sizes(method: Method, repetitions: int) -> list[int]:
-    """Repetitions in each block."""
-    size = max(1, BLOCK // (method.members * method.heads))
-    return [min(size, repetitions - start) for start in range(0, repetitions, size)]
+            output = stack.forward(x[:, start : start + BATCH])
+            stack.backward(gradient(output, y[..., start : start + BATCH]))
+            step()
+    return stack
 
 
 def _resampled(data: Samples, members: int, rng: torch.Generator) -> Samples:
@@ -189,21 +168,8 @@ def _adam(stack: Stack, method: Method) -> Callable[[], object]:
     return step
 
 
-def predict(method: Method, stacks: list[Stack], x: Tensor) -> Predicted:
+def predict(method: Method, stack: Stack, x: Tensor) -> Predicted:
     """What the networks of each repetition say at x (R, samples)."""
-    sizes = [stack.shape.networks // method.members for stack in stacks]
-    found = [
-        _predict(method, stack, part)
-        for stack, part in zip(stacks, torch.split(x, sizes), strict=True)
-    ]
-    return Predicted(
-        torch.cat([each.mean for each in found]),
-        torch.cat([each.epistemic for each in found]),
-        torch.cat([each.aleatoric for each in found]),
-    )
-
-
-def _predict(method: Method, stack: Stack, x: Tensor) -> Predicted:
     repetitions = len(x)
     inputs = x.repeat_interleave(method.members, dim=0)
     passes = PASSES if method.dropout > 0.0 else 1
