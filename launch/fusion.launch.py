@@ -7,7 +7,6 @@ ros2 launch hydranet_ros fusion.launch.py mono:=true image:=/camera/image vo:=ex
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +17,9 @@ from launch.substitutions import LaunchConfiguration, PythonExpression
 from launch_ros.actions import Node
 from launch_ros.parameter_descriptions import ParameterValue
 
+from hydranet_ros.ros import fast_dds
+
 CONFIG = Path(__file__).resolve().parent.parent / "config"
-# Where Fast DDS looks for its profiles; version 2 under its old name, of which 3 warns.
-OLD = os.environ.get("ROS_DISTRO") in ("humble", "iron", "jazzy")
-PROFILES = f"{'FASTRTPS' if OLD else 'FASTDDS'}_DEFAULT_PROFILES_FILE"
 
 ARGUMENTS = {
     "bag": ("", "rosbag2 or KITTI folder to play; empty: a live camera"),
@@ -95,9 +93,7 @@ def generate_launch_description() -> LaunchDescription:
                 )
                 for name, (value, text) in ARGUMENTS.items()
             ),
-            SetEnvironmentVariable(
-                PROFILES, os.environ.get(PROFILES, str(CONFIG / "fastdds.xml"))
-            ),
+            *(SetEnvironmentVariable(*each) for each in fast_dds.profile().items()),
             node(
                 "hydranet_node",
                 pair + mono,

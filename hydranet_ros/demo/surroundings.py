@@ -5,17 +5,16 @@ from __future__ import annotations
 import os
 import random
 import socket
-import sys
 from pathlib import Path
 
 from hydranet_ros.demo.nodes import WHEELS_GUARD
-from hydranet_ros.errors import FileError, HydraNetError
+from hydranet_ros.errors import HydraNetError
+from hydranet_ros.ros import fast_dds
 
 # DDS: participant p of domain d has UDP ports 7400 + 250 d + 10 + 2 p and the next one. Domains
 # above 101 reach into the ports that Linux gives away.
 DOMAINS = range(1, 102)
 PARTICIPANTS = 8
-PROFILE = "config/fastdds.xml"
 
 
 def environment(logs: Path) -> dict[str, str]:
@@ -26,9 +25,7 @@ def environment(logs: Path) -> dict[str, str]:
         "ROS_DOMAIN_ID": str(free_domain()),
         "ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST",
         "ROS_LOG_DIR": str(logs.resolve() / "ros"),
-        "FASTDDS_DEFAULT_PROFILES_FILE": str(profile()),
-        # Its name up to Jazzy.
-        "FASTRTPS_DEFAULT_PROFILES_FILE": str(profile()),
+        **fast_dds.profile(),
         "PYTHONUNBUFFERED": "1",
     }
 
@@ -52,14 +49,3 @@ def _is_free(port: int) -> bool:
         except OSError:
             return False
         return True
-
-
-def profile() -> Path:
-    """The Fast DDS profile, in the source tree or installed."""
-    package = Path(__file__).resolve().parents[1]
-    prefixes = [*os.environ.get("AMENT_PREFIX_PATH", "").split(os.pathsep), sys.prefix]
-    shares = [Path(prefix) / "share" / package.name for prefix in prefixes if prefix]
-    for folder in (package.parent, *shares):
-        if (folder / PROFILE).is_file():
-            return folder / PROFILE
-    raise FileError(PROFILE, f"is not installed with {package.name}: install it again")

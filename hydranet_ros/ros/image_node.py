@@ -13,10 +13,10 @@ import numpy as np
 from sensor_msgs.msg import CameraInfo
 
 from hydranet_ros.errors import BadInput, HydraNetError
+from hydranet_ros.ros.fast_dds import missing_profile
 from hydranet_ros.ros.images import grey
 from hydranet_ros.ros.intake import Arrival, InputConfig, Intake
 from hydranet_ros.ros.managed import ManagedNode, NodeConfig
-from hydranet_ros.ros.quality import missing_profile
 from hydranet_ros.sensor_messages.calibration import check_shape
 from hydranet_ros.sensor_messages.pixels import Grey
 from hydranet_ros.settings import about
@@ -173,7 +173,7 @@ class ImageNode(ManagedNode[Config], Generic[Config]):
 
     def _advise(self, arrival: Arrival) -> None:
         """Say once that shared memory is too small for such images."""
-        if not self._advised and self.config.input.reliability == "best_effort":
+        if not self._advised:
             self._advised = True
             advice = missing_profile(len(arrival.images[0].data))
             if advice is not None:

@@ -7,6 +7,7 @@ For replays where rosbag2 is not installed; a bag's messages are published as th
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -21,6 +22,7 @@ from rclpy.node import Node
 from hydranet_ros.bags.messages import TRANSFORMS, Message
 from hydranet_ros.bags.playlist import open_playlist, read_ahead
 from hydranet_ros.errors import HydraNetError
+from hydranet_ros.ros import fast_dds
 from hydranet_ros.ros.parameters import Parameters
 from hydranet_ros.ros.playing import Outlet, Pace, play
 from hydranet_ros.ros.stoppable import run_until_stopped
@@ -136,6 +138,7 @@ def from_second(messages: Iterable[Message], start_s: float) -> Iterator[Message
 
 def main(arguments: list[str] | None = None) -> int:
     """Play as a process, and give its exit code."""
+    os.environ.update(fast_dds.profile())
     return run_until_stopped("player_node", _play, arguments)
 
 

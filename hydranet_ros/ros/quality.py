@@ -1,18 +1,14 @@
-"""Quality of service: of inputs by parameter, of outputs reliable; and what large images need."""
+"""Quality of service: of inputs by parameter, of outputs reliable."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
-from rclpy.utilities import get_rmw_implementation_identifier
 
-from hydranet_ros.ros.share import share_file
 from hydranet_ros.settings import about, check
 
 RELIABILITIES = {
@@ -20,10 +16,6 @@ RELIABILITIES = {
     "reliable": ReliabilityPolicy.RELIABLE,
 }
 OUTPUT = QoSProfile(depth=10, reliability=ReliabilityPolicy.RELIABLE)
-# Messages that are larger together than this do not fit the segment that Fast DDS has by default.
-FAST_DDS_SEGMENT = 512 * 1024
-PROFILE_VARIABLES = ("FASTDDS_DEFAULT_PROFILES_FILE", "FASTRTPS_DEFAULT_PROFILES_FILE")
-PROFILE = "config/fastdds.xml"
 
 
 def _reliability(default: str) -> Any:
@@ -78,18 +70,3 @@ def publishers_of(node: Node, topic: str) -> str:
         for each in found
     ]
     return f"published by {', '.join(sorted(names))}"
-
-
-def missing_profile(message_bytes: int) -> str | None:
-    """Advice, where images of so many bytes outgrow the shared memory of Fast DDS."""
-    if 2 * message_bytes <= FAST_DDS_SEGMENT:
-        return None
-    if "fastrtps" not in get_rmw_implementation_identifier():
-        return None
-    if any(Path(os.environ.get(name, "/nowhere")).is_file() for name in PROFILE_VARIABLES):
-        return None
-    return (
-        f"images of {message_bytes // 1024} kB outgrow the 512 kB of shared memory that Fast DDS "
-        "has by default, and best-effort inputs lose some: in the camera's process and here, "
-        f"export {PROFILE_VARIABLES[0]}={share_file(PROFILE)}"
-    )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
-
-from ament_index_python.packages import PackageNotFoundError, get_package_share_directory
 
 from hydranet_ros.errors import FileError
 
@@ -13,13 +13,10 @@ PACKAGE = "hydranet_ros"
 
 def share_file(name: str) -> Path:
     """The path of, say, `config/fastdds.xml`."""
-    beside = Path(__file__).resolve().parents[2] / name
-    if beside.is_file():  # an editable install, or the source tree itself
-        return beside
-    try:
-        installed = Path(get_package_share_directory(PACKAGE)) / name
-    except PackageNotFoundError:
-        raise FileError(name, f"{PACKAGE} is not in the ament index: install it again") from None
-    if not installed.is_file():
-        raise FileError(installed, f"is missing: install {PACKAGE} again")
-    return installed
+    source = Path(__file__).resolve().parents[2]  # an editable install, or the source tree itself
+    prefixes = [*os.environ.get("AMENT_PREFIX_PATH", "").split(os.pathsep), sys.prefix]
+    shares = [Path(prefix) / "share" / PACKAGE for prefix in prefixes if prefix]
+    for folder in (source, *shares):
+        if (folder / name).is_file():
+            return folder / name
+    raise FileError(name, f"is not installed with {PACKAGE}: install it again")

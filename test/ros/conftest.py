@@ -1,15 +1,23 @@
-"""Every test process talks to itself only: its own domain, loopback, its own log folder."""
+"""Every test process talks to itself only: its own domain, loopback, its own log folder.
+
+Images have the shared memory that the launch files give them.
+"""
 
 from __future__ import annotations
 
 import os
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
+from hydranet_ros.ros import fast_dds
+
 os.environ["ROS_DOMAIN_ID"] = str(1 + os.getpid() % 100)
 os.environ["ROS_AUTOMATIC_DISCOVERY_RANGE"] = "LOCALHOST"
+if find_spec("rclpy"):
+    os.environ.update(fast_dds.profile())
 os.environ.setdefault("ROS_LOG_DIR", tempfile.mkdtemp(prefix="hydranet_ros_log_"))
 
 

@@ -103,7 +103,6 @@ def heard(frames: KittiFolder, weights: Path, tmp_path_factory: pytest.TempPathF
             assert bench.wait_for_listeners(
                 {**dict.fromkeys(FUSED_FROM, 2), "fused/odometry": 2, "imu_visual/data_raw": 1}
             )
-            bench.spin(2.0)  # readers may find the images' writers later than these find them
             contention = Contention(nodes.values())
             began = time.monotonic()
             for frame in images:

@@ -27,9 +27,10 @@ from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import Image
 
 from hydranet_ros.camera import Camera, StereoCamera
+from hydranet_ros.ros import fast_dds
 from hydranet_ros.ros.conversions import stamp_ns
+from hydranet_ros.ros.fast_dds import missing_profile
 from hydranet_ros.ros.fusion_node import FusionNode
-from hydranet_ros.ros.quality import missing_profile
 from hydranet_ros.ros.share import share_file
 from hydranet_ros.ros.stereo_vo_node import StereoVONode
 
@@ -187,15 +188,23 @@ def test_a_parameter_set_while_running_is_used(bench: Bench) -> None:
 
 
 def test_large_images_need_the_profile(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("FASTDDS_DEFAULT_PROFILES_FILE", "FASTRTPS_DEFAULT_PROFILES_FILE"):
+    for name in fast_dds.VARIABLES:
         monkeypatch.delenv(name, raising=False)
     assert missing_profile(100_000) is None
     advice = missing_profile(467_000)
     if advice is None:
         pytest.skip("this middleware is not Fast DDS")
-    assert str(share_file("config/fastdds.xml")) in advice
-    monkeypatch.setenv("FASTDDS_DEFAULT_PROFILES_FILE", str(share_file("config/fastdds.xml")))
+    ((name, path),) = fast_dds.profile().items()
+    assert path == str(share_file("config/fastdds.xml"))
+    assert f"{name}={path}" in advice
+    monkeypatch.setenv(name, path)
     assert missing_profile(467_000) is None
+
+
+@pytest.mark.parametrize("name", fast_dds.VARIABLES)
+def test_a_profile_of_the_users_choice_stays(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv(name, "mine.xml")
+    assert fast_dds.profile() == {}
 
 
 def test_messages_keep_nanoseconds() -> None:
