@@ -78,8 +78,8 @@ def _started(node: ManagedNode[Any]) -> bool:
 
 
 def _spin(node: ManagedNode[Any], interruption: Interruption) -> None:
+    interruption.starting = False  # half an executor cannot be taken apart without a traceback
     executor = SingleThreadedExecutor()
     executor.add_node(node)
-    interruption.starting = False
     while not interruption.came:
         executor.spin_once(timeout_sec=SIGNAL_PERIOD_S)
