@@ -170,9 +170,9 @@ def train_job(job: Job, show: bool) -> Trained:
     data, test = _repeated(data, levels), _repeated(test, levels)
     data = _with_target_noise(data, job, rng)
     start = time.perf_counter()
-    stack = train(job.method, data, job.epochs, rng, partial(_bar, job.method.name, show))
+    stacks = train(job.method, data, job.epochs, rng, partial(_bar, job.method.name, show))
     seconds = time.perf_counter() - start
-    return Trained(test, predict(job.method, stack, test.x), seconds)
+    return Trained(test, predict(job.method, stacks, test.x), seconds)
 
 
 def _repeated(samples: Samples, times: int) -> Samples:

@@ -18,6 +18,7 @@ FLOOR = 1e-6  # added to the softplus of an uncertainty output
 PASSES = 50  # through a network with dropout, at test time
 MEMBERS = 10  # of a bag, and heads of a HydraNet
 BATCH = 50
+BLOCK = 100  # networks that are worked on together: a bag's fit a core's own cache
 
 
 @dataclass(frozen=True)
@@ -85,28 +86,41 @@ def train(
     epochs: int,
     rng: torch.Generator,
     progress: Callable[[range], Iterator[int]] = iter,
-) -> Stack:
+) -> list[Stack]:
     """Train all repetitions of a method at once; `progress` wraps the loop over epochs.
 
-    Targets are (R, samples), or (R, heads, samples) where each head has its own.
+    Targets are (R, samples), or (R, heads, samples) where each head has its own. An epoch is done
+    block by block, each with the networks of some repetitions that fit a core's cache together.
     """
+    sizes = _block_sizes(method, len(data.x))
     data = _resampled(data, method.members, rng)
     if data.y.ndim == 2:
         data = Samples(data.x, data.y[:, None])
-    stack = Stack(method.shape(len(data.x) // method.members), rng, method.dropout)
-    step = _adam(stack, method) if method.optimiser == "adam" else _sgd(stack, method)
+    stacks = [Stack(method.shape(size), rng, method.dropout) for size in sizes]
+    networks = [stack.shape.networks for stack in stacks]
+    parts = map(Samples, torch.split(data.x, networks), torch.split(data.y, networks))
+    optimiser = _adam if method.optimiser == "adam" else _sgd
+    blocks = [
+        (stack, part, optimiser(stack, method)) for stack, part in zip(stacks, parts, strict=True)
+    ]
     gradient = (
         partial(likelihood_gradient, method.deviation) if method.likelihood else square_gradient
     )
     for _ in progress(range(epochs)):
         # One order for all: each network has samples of its own, or is meant to see the same.
         order = torch.randperm(data.x.shape[1], generator=rng)
-        x, y = data.x[:, order], data.y[..., order]
-        for start in range(0, len(order), BATCH):
-            output = stack.forward(x[:, start : start + BATCH])
-            stack.backward(gradient(output, y[..., start : start + BATCH]))
-            step()
-    return stack
+        for stack, part, descend in blocks:
+            x, y = part.x.index_select(-1, order), part.y.index_select(-1, order)
+            batches = zip(torch.split(x, BATCH, -1), torch.split(y, BATCH, -1), strict=True)
+            for x_batch, y_batch in batches:
+                descend(gradient(stack.forward(x_batch), y_batch))
+    return stacks
+
+
+def _block_sizes(method: Method, repetitions: int) -> list[int]:
+    """Repetitions in each block."""
+    size = max(1, BLOCK // method.members)
+    return [min(size, repetitions - start) for start in range(0, repetitions, size)]
 
 
 def _resampled(data: Samples, members: int, rng: torch.Generator) -> Samples:
@@ -148,28 +162,40 @@ def split(output: Tensor) -> tuple[Tensor, Tensor]:
     return rows[:, :-1], rows[:, -1:]
 
 
-def _sgd(stack: Stack, method: Method) -> Callable[[], object]:
-    velocity = torch.zeros_like(stack.parameters)
+def _sgd(stack: Stack, method: Method) -> Callable[[Tensor], None]:
+    def descend(slope: Tensor) -> None:
+        stack.backward(slope, keep=method.momentum)
+        stack.parameters.add_(stack.gradient, alpha=-method.learning_rate)
 
-    def step() -> None:
-        velocity.mul_(method.momentum).add_(stack.gradient)
-        stack.parameters.add_(velocity, alpha=-method.learning_rate)
-
-    return step
+    return descend
 
 
-def _adam(stack: Stack, method: Method) -> Callable[[], object]:
+def _adam(stack: Stack, method: Method) -> Callable[[Tensor], None]:
     stack.parameters.grad = stack.gradient
     optimiser = torch.optim.Adam([stack.parameters], lr=method.learning_rate, fused=True)
 
-    def step() -> None:
+    def descend(slope: Tensor) -> None:
+        stack.backward(slope)
         optimiser.step()
 
-    return step
+    return descend
 
 
-def predict(method: Method, stack: Stack, x: Tensor) -> Predicted:
+def predict(method: Method, stacks: list[Stack], x: Tensor) -> Predicted:
     """What the networks of each repetition say at x (R, samples)."""
+    sizes = [stack.shape.networks // method.members for stack in stacks]
+    found = [
+        _predict(method, stack, part)
+        for stack, part in zip(stacks, torch.split(x, sizes), strict=True)
+    ]
+    return Predicted(
+        torch.cat([each.mean for each in found]),
+        torch.cat([each.epistemic for each in found]),
+        torch.cat([each.aleatoric for each in found]),
+    )
+
+
+def _predict(method: Method, stack: Stack, x: Tensor) -> Predicted:
     repetitions = len(x)
     inputs = x.repeat_interleave(method.members, dim=0)
     passes = PASSES if method.dropout > 0.0 else 1

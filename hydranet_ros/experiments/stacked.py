@@ -7,7 +7,9 @@ one gradient of the sum is the gradient of each.
 
 Autograd would spend three quarters of the time on memory: at these sizes a step is bound by
 elementwise passes, not by products. So the gradient is written out, into buffers that are kept.
-Activations are (R, units + 1, samples) with a last row of ones: biases are columns of the weights.
+Activations are (R, units + 1, samples) and biases are columns of the weights: the last row makes
+them count. The factor that all activations share, of SELU and of dropout, is left to the products,
+which have it for nothing; so that last row holds one over that factor.
 """
 
 from __future__ import annotations
@@ -44,12 +46,13 @@ class Stack:
         self.shape, self.dropout, self._generator = shape, dropout, generator
         count = sum(rows * columns for rows, columns in shape.layers)
         self.parameters = torch.empty(shape.networks * count)
-        self.gradient = torch.empty_like(self.parameters)
+        self.gradient = torch.zeros_like(self.parameters)
         self._W, self._dW = self._views(self.parameters), self._views(self.gradient)
         for weights, (_, columns) in zip(self._W, shape.layers, strict=True):
             bound = 1.0 / sqrt(columns - 1)  # as nn.Linear draws them
             weights.uniform_(-bound, bound, generator=generator)
-        self._offset = torch.tensor(-SELU_ALPHA * SELU_SCALE)
+        self._gain = SELU_SCALE / (1.0 - dropout)
+        self._offset = torch.tensor(-SELU_ALPHA)
         self._buffers: dict[int, _Buffers] = {}
 
     def _views(self, flat: Tensor) -> list[Tensor]:
@@ -69,54 +72,61 @@ class Stack:
         """
         R, n, h, o = self._sizes()
         if x.shape[1] not in self._buffers:
-            self._buffers[x.shape[1]] = _Buffers(self.shape, x.shape[1])
+            self._buffers[x.shape[1]] = _Buffers(self.shape, x.shape[1], 1.0 / self._gain)
         b = self._buffers[x.shape[1]]
         b.x[:, 0] = x
         torch.bmm(self._W[0], b.x, out=b.z)
         self._activate(b.z, b.a1)
-        torch.bmm(self._W[1], b.a1, out=b.z)
+        self._product(self._W[1], b.a1, b.z)
         self._activate(b.z, b.a2)
-        torch.bmm(self._W[2], b.a2, out=b.z3)
+        self._product(self._W[2], b.a2, b.z3)
         self._activate(b.z3.view(R * h, n, -1), b.a3)
-        torch.bmm(self._W[3].view(R * h, o, n + 1), b.a3, out=b.y)
+        self._product(self._W[3].view(R * h, o, n + 1), b.a3, b.y)
         return b.y.view(R, h, o, -1)
 
-    def backward(self, gradient: Tensor) -> None:
-        """Turn d loss / d output of the last `forward` into `self.gradient`."""
+    def backward(self, slope: Tensor, keep: float = 0.0) -> None:
+        """Turn d loss / d output of the last `forward` into `self.gradient`.
+
+        `keep` times what is there stays in it: the momentum of gradient descent.
+        """
         R, n, h, o = self._sizes()
-        b = self._buffers[gradient.shape[-1]]
-        g = gradient.reshape(R * h, o, -1)
-        torch.bmm(g, b.a3.mT, out=self._dW[3].view(R * h, o, n + 1))
+        b = self._buffers[slope.shape[-1]]
+        g, g3 = slope.reshape(R * h, o, -1), b.z3.view(R * h, n, -1)
+        self._product(g, b.a3.mT, self._dW[3].view(R * h, o, n + 1), keep)
         weights = self._W[3].view(R * h, o, n + 1)[..., :n].mT  # (R h, n, o)
         if o == 1:
-            torch.mul(weights, g, out=b.g3)
+            torch.mul(weights * self._gain, g, out=g3)
         else:
-            torch.bmm(weights, g, out=b.g3)
-        self._deactivate(b.g3, b.a3)
-        g3 = b.g3.view(R, h * n, -1)
-        torch.bmm(g3, b.a2.mT, out=self._dW[2])
-        torch.bmm(self._W[2][..., :n].mT, g3, out=b.g)
+            self._product(weights, g, g3)
+        self._deactivate(g3, b.a3)
+        self._product(b.z3, b.a2.mT, self._dW[2], keep)
+        self._product(self._W[2][..., :n].mT, b.z3, b.g)
         self._deactivate(b.g, b.a2)
-        torch.bmm(b.g, b.a1.mT, out=self._dW[1])
-        torch.bmm(self._W[1][..., :n].mT, b.g, out=b.z)
+        self._product(b.g, b.a1.mT, self._dW[1], keep)
+        self._product(self._W[1][..., :n].mT, b.g, b.z)
         self._deactivate(b.z, b.a1)
-        torch.bmm(b.z, b.x.mT, out=self._dW[0])
+        # As (x g^T)^T, a third of the time of g x^T.
+        self._dW[0].mul_(keep).add_(torch.bmm(b.x, b.z.mT).mT)
+
+    def _product(self, left: Tensor, right: Tensor, out: Tensor, keep: float = 0.0) -> None:
+        """Turn out into keep out + gain left right."""
+        out.baddbmm_(left, right, beta=keep, alpha=self._gain)
 
     def _sizes(self) -> tuple[int, int, int, int]:
         return self.shape.networks, self.shape.units, self.shape.heads, self.shape.outputs
 
     def _activate(self, z: Tensor, a: Tensor) -> None:
-        """SELU(z) into all rows of `a` but the last; z is used up.
+        """SELU(z) without its factor into all rows of `a` but the last; z is used up.
 
-        scale (max(z, 0) + alpha exp(min(z, 0)) - alpha): half the time of torch's own kernel,
-        which takes more care of tiny arguments than float32 activations need.
+        min(alpha exp(z) - alpha, max(z, 0)): less than half the time of torch's own kernel, which
+        takes more care of tiny arguments than float32 activations need.
         """
         values = a[:, :-1]
-        torch.clamp_max(z, 0.0, out=values).exp_()
-        torch.add(z.clamp_min_(0.0), values, alpha=SELU_ALPHA, out=values)
-        torch.add(self._offset, values, alpha=SELU_SCALE, out=values)
+        torch.exp(z, out=values)
+        torch.add(self._offset, values, alpha=SELU_ALPHA, out=values)
+        torch.minimum(z.relu_(), values, out=values)
         if self.dropout > 0.0:
-            values.mul_(self._kept(z.shape)).mul_(1.0 / (1.0 - self.dropout))
+            values.mul_(self._kept(z.shape))
 
     def _kept(self, shape: torch.Size) -> Tensor:
         """Which units are not dropped; four 16-bit random numbers are drawn at once."""
@@ -126,27 +136,23 @@ class Stack:
         return drawn.view(torch.int16)[:count].view(shape) >= round(self.dropout * 2**16) - 2**15
 
     def _deactivate(self, g: Tensor, a: Tensor) -> None:
-        """Multiply g by dSELU / dz, from the value that the activation had."""
+        """Multiply g by d activation / dz, from the value that the activation had."""
         values = a[:, :-1]
-        if self.dropout > 0.0:  # undo the scaling; a dropped unit is the one that is exactly 0
-            scale = 1.0 / (1.0 - self.dropout)
-            g.mul_(values != 0.0).mul_(scale)
-            values = values / scale
-        torch.ops.aten.elu_backward.grad_input(
-            g, SELU_ALPHA, SELU_SCALE, 1.0, True, values, grad_input=g
-        )
+        if self.dropout > 0.0:
+            g.mul_(values != 0.0)  # a dropped unit is the one that is exactly 0
+        torch.ops.aten.elu_backward.grad_input(g, SELU_ALPHA, 1.0, 1.0, True, values, grad_input=g)
 
 
 class _Buffers:
     """What a pass over a number of samples needs to remember."""
 
-    def __init__(self, shape: Shape, samples: int) -> None:
+    def __init__(self, shape: Shape, samples: int, last_row: float) -> None:
         R, n, h = shape.networks, shape.units, shape.heads
         self.x = torch.ones(R, 2, samples)
-        self.a1 = torch.ones(R, n + 1, samples)
-        self.a2 = torch.ones(R, n + 1, samples)
-        self.a3 = torch.ones(R * h, n + 1, samples)
-        self.z, self.g = torch.empty(R, n, samples), torch.empty(R, n, samples)
-        self.z3 = torch.empty(R, h * n, samples)
-        self.g3 = torch.empty(R * h, n, samples)
-        self.y = torch.empty(R * h, shape.outputs, samples)
+        self.a1 = torch.full((R, n + 1, samples), last_row)
+        self.a2 = torch.full((R, n + 1, samples), last_row)
+        self.a3 = torch.full((R * h, n + 1, samples), last_row)
+        # Values before an activation, and on the way back the gradient by them.
+        self.z, self.g = torch.zeros(R, n, samples), torch.zeros(R, n, samples)
+        self.z3 = torch.zeros(R, h * n, samples)
+        self.y = torch.zeros(R * h, shape.outputs, samples)

@@ -94,8 +94,47 @@ def test_dropout_drops_its_share_and_keeps_the_mean() -> None:
     assert float((values == 0.0).float().mean()) == pytest.approx(0.25, abs=0.01)
     whole = Stack(Shape(200), torch.Generator().manual_seed(0))
     whole.forward(torch.rand(200, 50))
-    kept = values[values != 0.0].mean() * 0.75
-    assert float(kept) == pytest.approx(float(whole._buffers[50].a1[:, :-1].mean()), abs=0.02)
+    mean = values.mean() * stack._gain
+    expected = whole._buffers[50].a1[:, :-1].mean() * whole._gain
+    assert float(mean) == pytest.approx(float(expected), abs=0.02)
+
+
+def test_gradient_with_dropout_is_that_of_the_network_with_those_units() -> None:
+    shape = Shape(3, heads=2)
+    stack = Stack(shape, torch.Generator().manual_seed(0), dropout=0.3)
+    x = torch.rand(3, SAMPLES)
+    y = stack.forward(x)
+    slope = torch.randn(y.shape)
+    b = stack._buffers[SAMPLES]
+    parameters = stack.parameters.clone().requires_grad_()
+    W = stack._views(parameters)
+    a = torch.stack([x, torch.ones_like(x)], dim=1)
+    for weights, buffer in zip(W, (b.a1, b.a2, b.a3), strict=False):
+        kept = buffer[:, :-1].reshape(3, -1, SAMPLES) != 0.0
+        a = torch.selu(weights @ a) * kept / 0.7
+        a = torch.cat([a, torch.ones(3, 1, SAMPLES)], dim=1)
+    heads = a[:, :-1].reshape(3, 2, 20, SAMPLES)
+    last = W[3].view(3, 2, 1, 21)
+    expected = last[..., :-1] @ heads + last[..., -1:]
+    torch.testing.assert_close(y, expected)
+    expected.backward(slope)
+    stack.backward(slope)
+    torch.testing.assert_close(stack.gradient, parameters.grad)
+
+
+def test_momentum_keeps_its_share_of_the_gradient() -> None:
+    stack = Stack(Shape(2, heads=3), torch.Generator().manual_seed(0))
+    x = torch.rand(2, SAMPLES)
+    slopes = torch.randn(2, *stack.forward(x).shape)
+    gradients = []
+    for slope in slopes:
+        stack.forward(x)
+        stack.backward(slope)
+        gradients.append(stack.gradient.clone())
+    stack.gradient.copy_(gradients[0])
+    stack.forward(x)
+    stack.backward(slopes[1], keep=0.9)
+    torch.testing.assert_close(stack.gradient, 0.9 * gradients[0] + gradients[1])
 
 
 def test_dropped_units_pass_no_gradient() -> None:
