@@ -4,6 +4,10 @@ An image is first warped to the canonical camera, whose image is the grid with a
 cell; the flow found there is averaged over each cell and divided by the focal length. So a network
 sees the same scale of image and of flow whatever the camera, and never its intrinsics.
 
+Flow is wrong where a picture tells little: on smooth roads, at high speed, behind what is near. So
+`dis` is checked by the flow back: cells from which the two do not lead to where they began are not
+trusted with the geometry.
+
 The methods `dis` (the best, and fast on a CPU) and `farneback` (as in the paper) are OpenCV's;
 `farneback_torch` is the latter on any torch device (`flow_torch`, imported only when asked for).
 `auto` is `farneback_torch` on a GPU and `dis` on the CPU.
@@ -12,7 +16,7 @@ The methods `dis` (the best, and fast on a CPU) and `farneback` (as in the paper
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import ceil, floor
 from typing import Any
 
@@ -31,6 +35,7 @@ METHODS = ("auto", "dis", "farneback", "farneback_torch")
 CPU = "cpu"
 _EDGE_PX = 1e-6  # a pixel on the very edge of the view must not be lost to rounding
 _LEAST_PX = 32  # rows and columns that a flow method needs
+_FAR_PX = 1e6  # flow back from outside the image: it agrees with nothing
 
 
 @dataclass(frozen=True)
@@ -51,6 +56,16 @@ class DisConfig:
     refinements: int = field(
         default=0,
         metadata=about("steps of variational refinement; they cost as much as all the rest"),
+    )
+    tolerance_px: float = field(
+        default=0.5,
+        metadata=about("flow and flow back may differ by so many pixels; 0 is no check"),
+    )
+    tolerance_share: float = field(
+        default=0.1, metadata=about("and by this share of the flow's length")
+    )
+    back_scale: int = field(
+        default=1, metadata=about("how much coarser than the flow the flow back ends")
     )
 
     def __post_init__(self) -> None:
@@ -126,12 +141,18 @@ class FlowConfig:
         return self.method
 
 
+def unchecked_flow(method: str) -> FlowConfig:
+    """For training: a network learns to tell wrong flow by itself, and gets more of it."""
+    return FlowConfig(method, dis=DisConfig(tolerance_px=0.0))
+
+
 @dataclass(frozen=True, eq=False)
 class GridFlow:
     """Flow on the canonical grid: a point seen at x/z, y/z is next seen at x/z + flow."""
 
     flow: Field  # (2, rows, columns) normalised units, x then y; 0 where the mask is False
     mask: NDArray[np.bool_]  # (rows, columns): all of the cell is in the camera's view
+    trusted: NDArray[np.bool_] | None = None  # where the flow back agrees; None: not checked
 
 
 # --- flow between two images ---------------------------------------------------------------------
@@ -176,6 +197,32 @@ def _dis_solver(config: DisConfig) -> Callable[[Image, Image], Field]:
         return np.asarray(flow, dtype=np.float32)
 
     return solve
+
+
+def _checked_dis(config: DisConfig, view: CanonicalView) -> Callable[[Image, Image], GridFlow]:
+    """Flow on the grid, and where the flow back agrees with it."""
+    forth = _dis_solver(config)
+    back = _dis_solver(replace(config, finest_scale=config.finest_scale + config.back_scale))
+    y, x = np.indices((view.y.count, view.x.count), dtype=np.float32)
+
+    def solve(previous: Image, current: Image) -> GridFlow:
+        flow = forth(previous, current)
+        returned = cv2.remap(
+            back(current, previous),
+            x + flow[..., 0],
+            y + flow[..., 1],
+            cv2.INTER_LINEAR,
+            borderMode=cv2.BORDER_CONSTANT,
+            borderValue=(_FAR_PX, _FAR_PX),
+        )
+        allowed = config.tolerance_px + config.tolerance_share * _length(flow)
+        return view.to_grid(flow, _length(flow + returned) < allowed)
+
+    return solve
+
+
+def _length(vectors: NDArray[Any]) -> NDArray[Any]:
+    return cv2.magnitude(vectors[..., 0], vectors[..., 1])
 
 
 def _check_pair(previous: Image, current: Image) -> None:
@@ -284,12 +331,19 @@ class CanonicalView:
             borderMode=cv2.BORDER_REPLICATE,
         )
 
-    def to_grid(self, flow: Field) -> GridFlow:
-        """(h', w', 2) flow in pixels of the canonical image -> its mean over each cell."""
+    def to_grid(self, flow: Field, agrees: NDArray[np.bool_] | None = None) -> GridFlow:
+        """(h', w', 2) flow in pixels of the canonical image -> its mean over each cell.
+
+        A cell is trusted where the flow of most of its pixels `agrees` with the flow back.
+        """
         expected = self.y.count, self.x.count, 2
         if flow.shape != expected:
             raise ValueError(f"expected canonical flow of shape {expected}, got {flow.shape}")
-        return self._average(flow / np.float32(self.focal))
+        found = self._average(flow / np.float32(self.focal))
+        if agrees is None:
+            return found
+        share = self._cells(agrees.astype(np.float32))
+        return replace(found, trusted=self.mask & (share > 0.5))
 
     def camera_flow_to_grid(self, flow: Field) -> GridFlow:
         """(h, w, 2) flow in pixels of the camera -> its mean over each cell."""
@@ -300,14 +354,19 @@ class CanonicalView:
         return self._average(np.divide(warped, focal, dtype=np.float32))
 
     def _average(self, normalised: Field) -> GridFlow:
-        grid, k = self.grid, self.pixels_per_cell
-        canvas = np.zeros((grid.rows * k, grid.columns * k, 2), dtype=np.float32)
-        inner = canvas[max(self.y.first, 0) :, max(self.x.first, 0) :]
-        part = normalised[self.y.overlap, self.x.overlap][: len(inner), : inner.shape[1]]
-        inner[: len(part), : part.shape[1]] = part
-        mean = cv2.resize(canvas, (grid.columns, grid.rows), interpolation=cv2.INTER_AREA)
+        mean = self._cells(normalised)
         mean[~self.mask] = 0.0
         return GridFlow(np.ascontiguousarray(np.moveaxis(mean, -1, 0)), self.mask)
+
+    def _cells(self, pixels: Field) -> Field:
+        """Pixels of the canonical image, with channels or without -> their mean over each cell."""
+        grid, k = self.grid, self.pixels_per_cell
+        canvas = np.zeros((grid.rows * k, grid.columns * k, *pixels.shape[2:]), dtype=np.float32)
+        inner = canvas[max(self.y.first, 0) :, max(self.x.first, 0) :]
+        part = pixels[self.y.overlap, self.x.overlap][: len(inner), : inner.shape[1]]
+        inner[: len(part), : part.shape[1]] = part
+        size = grid.columns, grid.rows
+        return np.asarray(cv2.resize(canvas, size, interpolation=cv2.INTER_AREA), np.float32)
 
 
 # --- images in, flow on the grid out -------------------------------------------------------------
@@ -339,9 +398,8 @@ class FlowEstimator:
             on_device = _flow_torch().DeviceFlow(self.view, config.farneback, device)
             self._warp, self._flow = on_device.upload, on_device.download
         else:
-            solve = _solver(self.method, config)
             self._warp = self.view.image
-            self._flow = lambda first, second: self.view.to_grid(solve(first, second))
+            self._flow = _grid_solver(self.method, config, self.view)
 
     def __call__(self, previous: Image, current: Image) -> GridFlow:
         """The flow from the previous image to the current one."""
@@ -360,10 +418,15 @@ class FlowEstimator:
         return image.copy(), self._warp(image)
 
 
-def _solver(method: str, config: FlowConfig) -> Callable[[Image, Image], Field]:
+def _grid_solver(
+    method: str, config: FlowConfig, view: CanonicalView
+) -> Callable[[Image, Image], GridFlow]:
+    if method == "dis" and config.dis.tolerance_px > 0.0:
+        return _checked_dis(config.dis, view)
     if method == "dis":
-        return _dis_solver(config.dis)
-    return lambda previous, current: farneback(previous, current, config.farneback)
+        solve = _dis_solver(config.dis)
+        return lambda previous, current: view.to_grid(solve(previous, current))
+    return lambda previous, current: view.to_grid(farneback(previous, current, config.farneback))
 
 
 def _flow_torch() -> Any:

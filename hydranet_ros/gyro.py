@@ -108,10 +108,17 @@ class VisualGyro:
         if right is not None and last[2] is not None and self.stereo:
             flows.append(self._flows[1](right, last[2]))
         self.flow = flows[0]
-        inputs = [(each.flow[None], each.mask[None]) for each in flows]
+        inputs = [_network_inputs(each) for each in flows]
         if self.stereo:
             found = self.predictor.predict_stereo(inputs[0], inputs[1])
         else:
             found = self.predictor.predict(*inputs[0])
         (rotation,) = found.rotations([(last[0], stamp_ns)])
         return rotation
+
+
+def _network_inputs(
+    each: GridFlow,
+) -> tuple[NDArray[np.float32], NDArray[np.bool_], NDArray[np.bool_] | None]:
+    trusted = None if each.trusted is None else each.trusted[None]
+    return each.flow[None], each.mask[None], trusted

@@ -283,6 +283,41 @@ def test_swapped_images_give_the_reverse_flow(method):
 
 
 @pytest.mark.parametrize("name", CAMERAS)
+def test_what_both_images_show_is_trusted(name):
+    camera, shape = CAMERAS[name]
+    found = FlowEstimator(camera, shape, FlowConfig("dis"))(*rotated_pair(name))
+    assert not (found.trusted & ~found.mask).any()
+    assert found.trusted[interior(found.mask)].mean() > 0.95
+
+
+def test_flow_is_not_trusted_where_the_pictures_have_nothing_in_common():
+    """There the flow is anything; elsewhere it is as right as it was."""
+    first, second = (image.copy() for image in rotated_pair("kitti"))
+    rng = np.random.default_rng(0)
+    height, width = first.shape
+    second[:, width // 3 : width // 2] = rng.integers(0, 256, (height, width // 2 - width // 3))
+    found = FlowEstimator(KITTI, KITTI_SHAPE, FlowConfig("dis"))(first, second)
+    errors = distances(found.flow, rotational_flow(C_2_1))
+    wrong = errors > 2.0
+    assert wrong.mean() > 0.05
+    assert found.trusted[wrong].mean() < 0.1
+    inner = interior(found.mask)
+    assert found.trusted[inner & (errors < 0.2)].mean() > 0.9
+
+
+@pytest.mark.parametrize(
+    "config", [FlowConfig("farneback"), FlowConfig("dis", dis=DisConfig(tolerance_px=0.0))]
+)
+def test_flow_is_checked_only_where_asked_for(config):
+    pair = rotated_pair("small")
+    found = FlowEstimator(SMALL, SMALL_SHAPE, config)(*pair)
+    assert found.trusted is None
+    if config.method == "dis":
+        checked = FlowEstimator(SMALL, SMALL_SHAPE, FlowConfig("dis"))(*pair)
+        np.testing.assert_array_equal(found.flow, checked.flow)
+
+
+@pytest.mark.parametrize("name", CAMERAS)
 def test_what_a_camera_does_not_see_is_masked(name):
     camera, shape = CAMERAS[name]
     estimator = FlowEstimator(camera, shape)

@@ -125,13 +125,18 @@ class FlowBody(nn.Module):
         self.linear = nn.Linear(24 * _sixteenth(config.grid), config.features)
         self.width = config.features + self.STATISTICS
 
-    def forward(self, x: Tensor) -> Body:
-        """(batch, 3, rows, columns), u v mask -> features, rotation (batch, 4), root of Sigma."""
+    def forward(self, x: Tensor, trusted: Tensor | None = None) -> Body:
+        """(batch, 3, rows, columns), u v mask -> features, rotation (batch, 4), root of Sigma.
+
+        Only cells that are `trusted` (batch, 1, rows, columns) count in the geometry; the network
+        looks at all of them.
+        """
         flow, mask = x[:, :2], x[:, 2:].clamp(0.0, 1.0)
+        sure = mask if trusted is None else mask * trusted
         with torch.autocast(x.device.type, enabled=False):  # angles of 1e-4 need float32
             fine = epipolar.pool(self.points, flow, mask, 2)
             with torch.no_grad():
-                first = epipolar.solve(epipolar.pool(self.points, flow, mask, 4))
+                first = epipolar.solve(epipolar.pool(self.points, flow, sure, 4))
             seen = self._seen(fine, first)
         near = self.near(seen)
         far = self.look(near)
@@ -139,13 +144,14 @@ class FlowBody(nn.Module):
         evidence = self.evidence(torch.cat([near, up], dim=1))
         with torch.autocast(x.device.type, enabled=False):
             log_weight = 4.0 * torch.tanh(evidence.to(x.dtype).flatten(1) / 4.0)
-            weight = fine.valid[:, 0] * torch.exp(log_weight)
+            counts = fine.valid[:, 0] * torch.exp(log_weight)
+            weight = counts if trusted is None else counts * epipolar.whole(sure, 2)[:, 0]
             motion = first
             for _ in range(_REFINEMENTS):
                 motion = epipolar.step(fine, motion, weight, _REFINED_SCALE)
             root = epipolar.covariance_root(fine, motion, weight, _REFINED_SCALE)
             left = epipolar.residuals(fine, motion)
-            statistics = self._statistics(motion, root, left, weight, fine.valid)
+            statistics = self._statistics(motion, root, left, counts, fine.valid)
             pair = torch.stack([left.across / _RESIDUAL_UNIT, log_weight], dim=1)
             pair = (pair.clamp(-5.0, 5.0) * fine.valid).view(-1, 2, *self.shape)
         z = self.review(torch.cat([far, functional.avg_pool2d(pair, 2)], dim=1))

@@ -83,9 +83,13 @@ def pool(points: Tensor, flow: Tensor, mask: Tensor, factor: int) -> Cells:
     """Means over blocks of factor x factor cells; a block counts where all of it is valid."""
     where = functional.avg_pool2d(points, factor)
     mean = functional.avg_pool2d(flow * mask, factor)
-    valid = (functional.avg_pool2d(mask, factor) > 0.999).to(flow.dtype)
     where = where.expand_as(mean)
-    return Cells(where.flatten(2), (where + mean).flatten(2), valid.flatten(2))
+    return Cells(where.flatten(2), (where + mean).flatten(2), whole(mask, factor))
+
+
+def whole(mask: Tensor, factor: int) -> Tensor:
+    """(batch, 1, n): 1 for blocks of factor x factor cells that are all in the mask, else 0."""
+    return (functional.avg_pool2d(mask, factor) > 0.999).to(mask.dtype).flatten(2)
 
 
 def solve(cells: Cells) -> Motion:

@@ -40,13 +40,16 @@ class HydraNet(nn.Module):
         self.covariance = CovarianceHead(config, self.body.width)
         self.priors = RandomPriors(config) if config.prior_scale_rad > 0.0 else None
 
-    def forward(self, x: Tensor) -> HydraOutput:
-        """(batch, *input_shape) -> (batch, H, 4), (batch, 3, 3)."""
+    def forward(self, x: Tensor, trusted: Tensor | None = None) -> HydraOutput:
+        """(batch, *input_shape) -> (batch, H, 4), (batch, 3, 3).
+
+        `trusted` (batch, 1, rows, columns) is for the body on flow, see there.
+        """
         if x.shape[1:] != self.config.input_shape:
             wanted = ", ".join(map(str, self.config.input_shape))
             shape = tuple(map(int, x.shape))  # tensors, while a trace is made
             raise ValueError(f"input must have shape (batch, {wanted}), got {shape}")
-        body: Body = self.body(x)
+        body: Body = self.body(x) if trusted is None else self.body(x, trusted)
         raw = self.heads(body.features)
         root = self.covariance(body.features)
         if body.root is not None:  # products of lower triangular matrices are so too

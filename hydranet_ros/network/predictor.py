@@ -26,6 +26,8 @@ from hydranet_ros.network.tracing import Traced
 from hydranet_ros.network.weights import Weights, load_weights
 
 ArrayOrTensor = NDArray[Any] | Tensor
+MaybeArray = ArrayOrTensor | None
+FlowInputs = tuple[ArrayOrTensor, MaybeArray] | tuple[ArrayOrTensor, MaybeArray, MaybeArray]
 
 
 def network_input(flow: Tensor, mask: Tensor | None, channels: int) -> Tensor:
@@ -92,31 +94,38 @@ class Predictor:
             return f"cpu ({torch.get_num_threads()} threads)"
         return f"{self.device} ({torch.cuda.get_device_name(self.device)})"
 
-    def predict(self, flow: ArrayOrTensor, mask: ArrayOrTensor | None = None) -> Prediction:
+    def predict(
+        self,
+        flow: ArrayOrTensor,
+        mask: ArrayOrTensor | None = None,
+        trusted: ArrayOrTensor | None = None,
+    ) -> Prediction:
         """Flow (batch, 2, rows, columns) and mask (batch, rows, columns) -> rotations C_2_1.
 
         Flow takes image 1 to image 2, on the grid and in the units the network was trained on:
         normalised coordinates for `default`, pixels for `paper`. NumPy, or torch on any device.
+        Networks with geometry inside use that of the `trusted` cells, as the mask; all if None.
         """
-        return self._prediction(self._input(flow, mask), self.weights.calibration)
+        return self._prediction(self._inputs(flow, mask, trusted), self.weights.calibration)
 
     def predict_inputs(self, inputs: ArrayOrTensor) -> Prediction:
         """(batch, *input_shape) -> rotations: for networks that take other things than flow."""
-        return self._prediction(self._tensor(inputs), self.weights.calibration)
+        return self._prediction((self._tensor(inputs),), self.weights.calibration)
 
     def predict_stereo(
         self,
-        left: tuple[ArrayOrTensor, ArrayOrTensor | None],
-        right: tuple[ArrayOrTensor, ArrayOrTensor | None],
+        left: FlowInputs,
+        right: FlowInputs,
     ) -> Prediction:
-        """(flow, mask) of both cameras of a rectified pair -> one estimate per pair of frames.
+        """What `predict` takes, of both cameras of a rectified pair -> one estimate of both.
 
         The left flow goes from image 1 to image 2, the right one from image 2 to image 1: the
         errors of forward and backward flow have less in common than those of two cameras.
         """
         calibration = self.weights.calibration
         plain = replace(calibration, floor_rad=0.0)
-        inputs = torch.cat([self._input(*left), self._input(*right)])  # one pass for both
+        sides = zip(self._inputs(*left), self._inputs(*right), strict=True)
+        inputs = tuple(torch.cat(side) for side in sides)  # one pass for both
         forward, backward = self._prediction(inputs, plain).halves()
         both = combine_stereo(forward, backward.inverse(), calibration.stereo_correlation)
         return both.widened(calibration.floor_rad)
@@ -130,18 +139,32 @@ class Predictor:
         """`predict`, with the stamps of images 1 and 2 of each flow field."""
         return self.predict(flow, mask).rotations(stamps_ns)
 
-    def _input(self, flow: ArrayOrTensor, mask: ArrayOrTensor | None) -> Tensor:
+    def _inputs(
+        self,
+        flow: ArrayOrTensor,
+        mask: ArrayOrTensor | None = None,
+        trusted: ArrayOrTensor | None = None,
+    ) -> tuple[Tensor, ...]:
         known = None if mask is None else self._tensor(mask)
-        return network_input(self._tensor(flow), known, self.model.config.input_shape[0])
+        x = network_input(self._tensor(flow), known, self.model.config.input_shape[0])
+        if self.model.config.body != "flow":
+            return (x,)
+        sure = x[:, 2:] if trusted is None else (self._tensor(trusted) != 0)[:, None].to(x.dtype)
+        if sure.shape != x[:, 2:].shape:
+            raise ValueError(
+                f"trusted must be (batch, rows, columns) of flow {tuple(flow.shape)}, "
+                f"got {tuple(sure[:, 0].shape)}"
+            )
+        return x, sure
 
-    def _prediction(self, inputs: Tensor, calibration: Calibration) -> Prediction:
+    def _prediction(self, inputs: tuple[Tensor, ...], calibration: Calibration) -> Prediction:
         with torch.inference_mode():
             return combine(self._heads(inputs), calibration)
 
-    def _heads(self, x: Tensor) -> HydraOutput:
+    def _heads(self, inputs: tuple[Tensor, ...]) -> HydraOutput:
         with self._precision():
             try:
-                return HydraOutput(*self._forward(x))
+                return HydraOutput(*self._forward(*inputs))
             except torch._dynamo.exc.BackendCompilerFailed as error:
                 reason = str(error.inner_exception).partition("\n")[0]
                 raise HydraNetError(

@@ -22,23 +22,24 @@ class Traced:
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
-        self._traces: dict[torch.Size, Callable[[Tensor], Any]] = {}
+        self._traces: dict[tuple[torch.Size, ...], Callable[..., Any]] = {}
 
-    def __call__(self, x: Tensor) -> Any:
+    def __call__(self, *inputs: Tensor) -> Any:
         """As the model does."""
-        if not 1 <= len(x) <= _LARGEST_BATCH:
-            return self._model(x)
-        if x.shape not in self._traces:
-            self._traces[x.shape] = self._trace(x)
-        return self._traces[x.shape](x)
+        if not 1 <= len(inputs[0]) <= _LARGEST_BATCH:
+            return self._model(*inputs)
+        shapes = tuple(each.shape for each in inputs)
+        if shapes not in self._traces:
+            self._traces[shapes] = self._trace(inputs)
+        return self._traces[shapes](*inputs)
 
-    def _trace(self, x: Tensor) -> Callable[[Tensor], Any]:
+    def _trace(self, inputs: tuple[Tensor, ...]) -> Callable[..., Any]:
         with warnings.catch_warnings():
             # Sizes become constants, which is why there is a trace for each of them.
             warnings.simplefilter("ignore", TracerWarning)
             # What torch advises in its place needs a compiler, or is slower than no trace at all.
             warnings.simplefilter("ignore", DeprecationWarning)
-            traced: Callable[[Tensor], Any] = torch.jit.trace(  # type: ignore[no-untyped-call]
-                self._model, x, check_trace=False
+            traced: Callable[..., Any] = torch.jit.trace(  # type: ignore[no-untyped-call]
+                self._model, inputs, check_trace=False
             )
         return traced

@@ -9,7 +9,7 @@ from tqdm import tqdm
 
 from hydranet_ros.camera import CanonicalGrid
 from hydranet_ros.errors import HydraNetError
-from hydranet_ros.flow import FlowConfig, FlowEstimator, GridFlow, farneback
+from hydranet_ros.flow import FlowEstimator, GridFlow, farneback, unchecked_flow
 from hydranet_ros.sources import KittiFolder
 from hydranet_ros.training.config import TrainingConfig
 from hydranet_ros.training.pairs import Flow, FlowPairs, frame_steps, image_pairs
@@ -61,4 +61,4 @@ def _grid_flow(
     source: KittiFolder, image: Image, method: str, grid: CanonicalGrid
 ) -> FlowEstimator:
     height, width = image.shape
-    return FlowEstimator(source.camera.left, (height, width), FlowConfig(method), grid)
+    return FlowEstimator(source.camera.left, (height, width), unchecked_flow(method), grid)

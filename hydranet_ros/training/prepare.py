@@ -20,7 +20,7 @@ from tqdm import tqdm
 
 from hydranet_ros import __version__
 from hydranet_ros.errors import FileError
-from hydranet_ros.flow import FlowConfig
+from hydranet_ros.flow import unchecked_flow
 from hydranet_ros.simulation import LEFT, RIGHT
 from hydranet_ros.training.config import DataConfig, TrainingConfig
 from hydranet_ros.training.dataset import FlowDataset
@@ -120,7 +120,7 @@ def _make(jobs: list[_Job], config: TrainingConfig, processes: int) -> None:
 
 
 def _make_one(seed: int, data: DataConfig, job: _Job) -> None:
-    flow, frames = FlowConfig(data.flow), data.frames_per_street
+    flow, frames = unchecked_flow(data.flow), data.frames_per_street
     if job.kind == _RENDERED:
         street = random_street(seed, job.number, frames)
         pairs = rendered_pairs(street, flow, None, data.gaps, data.unusual)
@@ -141,7 +141,7 @@ def _street_settings(config: TrainingConfig) -> dict[str, object]:
         "frames": data.frames_per_street,
         "gaps": data.gaps,
         "unusual": data.unusual,
-        "flow": asdict(FlowConfig(data.flow)),
+        "flow": asdict(unchecked_flow(data.flow)),
     }
 
 

@@ -8,7 +8,7 @@ import torch
 
 from hydranet_ros import lie
 from hydranet_ros.camera import CanonicalGrid
-from hydranet_ros.network import epipolar
+from hydranet_ros.network import HydraNet, epipolar, preset, quaternion
 
 GRID = CanonicalGrid()
 POINTS = epipolar.grid_points(GRID)
@@ -77,6 +77,22 @@ def test_a_third_of_wrong_flow_does_little() -> None:
     flow = exact_flow(phi, t, street_depth(2))
     flow[:, :, 10:40, 20:80] += torch.tensor([0.05, 0.01])[None, :, None, None]
     assert angle_deg(found(flow).C, phi) < 0.03
+
+
+def test_flow_that_is_not_trusted_does_not_touch_the_geometry() -> None:
+    """Two thirds are wrong, all in the same way: more than any robust kernel could bear."""
+    phi, t = np.radians([0.3, -2.0, 0.2]), np.array([0.05, 0.0, -1.0])
+    flow = exact_flow(phi, t, street_depth(1))
+    trusted = torch.zeros(1, 1, GRID.rows, GRID.columns)
+    trusted[..., : GRID.columns // 3] = 1.0
+    spoiled = torch.where(trusted > 0.0, flow, exact_flow(-phi, -t, street_depth(2)))
+    torch.manual_seed(0)
+    body = HydraNet(preset("default")).eval().body
+    x = torch.cat([spoiled, torch.ones_like(trusted)], dim=1)
+    with torch.no_grad():
+        anchors = [quaternion.to_matrix(body(x, each).anchor) for each in (None, trusted)]
+    assert angle_deg(anchors[0], phi) > 1.0
+    assert angle_deg(anchors[1], phi) < 0.05
 
 
 def test_the_step_goes_down_the_gradient_of_its_cost() -> None:

@@ -149,6 +149,25 @@ def test_networks_without_a_mask_and_without_flow():
     assert Predictor(mlp, "cpu").predict_inputs(np.zeros((3, 72))).epistemic.shape == (3, 3, 3)
 
 
+def test_without_a_word_all_that_is_seen_is_trusted(model, flow, mask):
+    predictor = Predictor(model, device="cpu")
+    expected = predictor.predict(flow, mask)
+    assert_same(predictor.predict(flow, mask, np.ones_like(mask)), expected)
+    some = np.random.default_rng(2).random(mask.shape) < 0.98
+    found = predictor.predict(flow, mask, some)
+    assert np.abs(found.quaternions - expected.quaternions).max() > 1e-6
+    with pytest.raises(ValueError, match=r"trusted must be \(batch, rows, columns\)"):
+        predictor.predict(flow, mask, some[:, 1:])
+
+
+def test_nothing_to_trust_is_no_rotation_with_a_large_covariance(model, flow, mask):
+    found = Predictor(model, device="cpu").predict(flow, mask, np.zeros_like(mask))
+    some = Predictor(model, device="cpu").predict(flow, mask)
+    assert np.isfinite(found.quaternions).all()
+    traces = [np.trace(each.aleatoric, axis1=1, axis2=2) for each in (found, some)]
+    assert (traces[0] > 10.0 * traces[1]).all()
+
+
 @pytest.mark.parametrize(
     ("shape", "mask_shape", "message"),
     [
