@@ -90,7 +90,7 @@ def test_rotations_of_the_whole_real_sequence(data: Path) -> None:
     assert 2.0 <= mono["nees"] <= 4.5
     assert max(abs(each) for each in mono["bias_deg"]) <= 0.015
     assert mono["seg_deg_per_100m"] <= 2.5
-    # Most of either error is the reference's own (docs/reproduction.md): no more can be seen here.
+    # Most of either error is the reference's own (see the README): a tenth cannot be seen here.
     assert found["stereo"]["mean_deg"] < mono["mean_deg"]
 
 
