@@ -13,8 +13,8 @@ PACKAGE = Path(hydranet_ros.__file__).parent
 
 # Lower rooms know nothing of higher ones.
 STOREYS = [
-    {"devices", "errors", "files", "lie", "settings"},
-    {"camera", "estimates", "trajectory", "metrics"},
+    {"devices", "errors", "files", "lie", "settings", "share"},
+    {"camera", "estimates", "trajectory", "metrics", "fast_dds"},
     {"flow", "flow_torch", "network", "stereo_vo", "fusion", "simulation", "sensor_messages"},
     {"training", "gyro", "pipeline", "sources", "bags", "report"},
     {"experiments", "demo", "commands"},

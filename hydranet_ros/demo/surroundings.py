@@ -7,9 +7,9 @@ import random
 import socket
 from pathlib import Path
 
+from hydranet_ros import fast_dds
 from hydranet_ros.demo.nodes import WHEELS_GUARD
 from hydranet_ros.errors import HydraNetError
-from hydranet_ros.ros import fast_dds
 
 # DDS: participant p of domain d has UDP ports 7400 + 250 d + 10 + 2 p and the next one. Domains
 # above 101 reach into the ports that Linux gives away.

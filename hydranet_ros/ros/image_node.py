@@ -10,10 +10,11 @@ from typing import Any, Generic, TypeVar
 
 import cv2
 import numpy as np
+from rclpy.utilities import get_rmw_implementation_identifier
 from sensor_msgs.msg import CameraInfo
 
 from hydranet_ros.errors import BadInput, HydraNetError
-from hydranet_ros.ros.fast_dds import missing_profile
+from hydranet_ros.fast_dds import missing_profile
 from hydranet_ros.ros.images import grey
 from hydranet_ros.ros.intake import Arrival, InputConfig, Intake
 from hydranet_ros.ros.managed import ManagedNode, NodeConfig
@@ -175,7 +176,8 @@ class ImageNode(ManagedNode[Config], Generic[Config]):
         """Say once that shared memory is too small for such images."""
         if not self._advised:
             self._advised = True
-            advice = missing_profile(len(arrival.images[0].data))
+            middleware = get_rmw_implementation_identifier()
+            advice = missing_profile(len(arrival.images[0].data), middleware)
             if advice is not None:
                 self.get_logger().warning(advice)
 

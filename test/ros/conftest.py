@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from hydranet_ros.ros import fast_dds
+from hydranet_ros import fast_dds
 
 os.environ["ROS_DOMAIN_ID"] = str(1 + os.getpid() % 100)
 os.environ["ROS_AUTOMATIC_DISCOVERY_RANGE"] = "LOCALHOST"

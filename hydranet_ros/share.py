@@ -13,7 +13,7 @@ PACKAGE = "hydranet_ros"
 
 def share_file(name: str) -> Path:
     """The path of, say, `config/fastdds.xml`."""
-    source = Path(__file__).resolve().parents[2]  # an editable install, or the source tree itself
+    source = Path(__file__).resolve().parents[1]  # an editable install, or the source tree itself
     prefixes = [*os.environ.get("AMENT_PREFIX_PATH", "").split(os.pathsep), sys.prefix]
     shares = [Path(prefix) / "share" / PACKAGE for prefix in prefixes if prefix]
     for folder in (source, *shares):

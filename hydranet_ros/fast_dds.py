@@ -11,7 +11,7 @@ import os
 from importlib.metadata import version
 from pathlib import Path
 
-from hydranet_ros.ros.share import share_file
+from hydranet_ros.share import share_file
 
 PROFILE = "config/fastdds.xml"
 SEGMENT = 512 * 1024  # bytes of shared memory by default
@@ -33,11 +33,9 @@ def profile() -> dict[str, str]:
     return {variable(): str(share_file(PROFILE))}
 
 
-def missing_profile(message_bytes: int) -> str | None:
+def missing_profile(message_bytes: int, middleware: str) -> str | None:
     """Advice, where images of so many bytes outgrow the shared memory of Fast DDS."""
-    from rclpy.utilities import get_rmw_implementation_identifier
-
-    if 2 * message_bytes <= SEGMENT or "fastrtps" not in get_rmw_implementation_identifier():
+    if 2 * message_bytes <= SEGMENT or "fastrtps" not in middleware:
         return None
     if any(Path(os.environ.get(name, "/nowhere")).is_file() for name in VARIABLES):
         return None
