@@ -75,23 +75,38 @@ def test_the_whole_real_sequence(data: Path) -> None:
     assert 3.0 <= figures["vo"]["nees"] <= 12.0
 
 
-@pytest.mark.slow
-def test_rotations_of_the_whole_real_sequence(data: Path) -> None:
+@pytest.fixture(scope="module")
+def real_rotations(data: Path) -> dict[str, dict]:
+    """The figures of one camera and of both."""
     sequence = str(data / "kitti" / "sequences" / "09")
-    found = {
+    return {
         cameras: json.loads(
             run(sequence, "--only", "rotation", "--cameras", cameras, "--json").stdout
         )["rotation"]
         for cameras in ("mono", "stereo")
     }
-    mono = found["mono"]
+
+
+@pytest.mark.slow
+def test_rotations_of_the_whole_real_sequence(real_rotations: dict[str, dict]) -> None:
+    mono = real_rotations["mono"]
     assert mono["mean_deg"] <= 0.095
     assert mono["nll"] <= -19.5
     assert 2.0 <= mono["nees"] <= 4.5
     assert max(abs(each) for each in mono["bias_deg"]) <= 0.015
     assert mono["seg_deg_per_100m"] <= 2.5
-    # Most of either error is the reference's own (see the README): a tenth cannot be seen here.
-    assert found["stereo"]["mean_deg"] < mono["mean_deg"]
+    assert real_rotations["stereo"]["mean_deg"] < mono["mean_deg"]
+
+
+@pytest.mark.slow
+@pytest.mark.xfail(
+    strict=True, reason="4 %: most of either error is the reference's own, see the README"
+)
+def test_two_cameras_are_a_tenth_better_on_the_real_sequence(
+    real_rotations: dict[str, dict],
+) -> None:
+    stereo, mono = (real_rotations[cameras]["mean_deg"] for cameras in ("stereo", "mono"))
+    assert stereo <= 0.9 * mono
 
 
 def test_rotations_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
