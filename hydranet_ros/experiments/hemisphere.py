@@ -1,13 +1,15 @@
 """A camera's orientation from noisy pixels of a grid of landmarks: the paper's section 4.1.
 
     hydranet experiment hemisphere --preset published --check    landmarks 3 m apart, as plotted
-    hydranet experiment hemisphere --preset paper                1 m apart, as the text says
+    hydranet experiment hemisphere --preset paper --check        1 m apart, as the text says
     hydranet experiment hemisphere --quick                       fewer views and epochs
 
 Expected of `published`: mean error inside the training range (+-60 deg) at most 1.0 deg, NEES
 there 2 to 4.5, median trace of Sigma_e beyond 65 deg at least 5 times that inside, errors within 3
-sigma at least 97 % inside and 90 % over the whole test range. Sigma_a is calibrated on 1500 more
-views of the training range; `--training paper` leaves that and the designed diversity out.
+sigma at least 97 % inside and 90 % over the whole test range. Of `paper` the same but for the mean
+error, since 1 pixel of noise leaves no estimate less than 1 deg there: at most 2.0 deg. Sigma_a is
+calibrated on 1500 more views of the training range; `--training paper` leaves that, the loss below
+and the designed diversity out.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from hydranet_ros import metrics
+from hydranet_ros import lie, metrics
 from hydranet_ros.experiments.fitting import (
     Evaluation,
     FitConfig,
@@ -32,13 +34,14 @@ from hydranet_ros.experiments.hemisphere_world import (
     TRAIN_DEG,
     Views,
     landmarks,
+    least_covariances,
     test_views,
     training_views,
 )
 from hydranet_ros.experiments.outcome import Expected, Outcome, Row
 from hydranet_ros.experiments.plots import AXES, error_bands, grid
 from hydranet_ros.lie import Array
-from hydranet_ros.network import NetworkConfig, preset
+from hydranet_ros.network import LossConfig, NetworkConfig, preset
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -52,7 +55,10 @@ FULL: Expected = {
     "inside.coverage": (0.97, 1.0),
     "coverage": (0.90, 1.0),
 }
-EXPECTED: dict[tuple[str, str, bool], Expected] = {("published", "default", False): FULL}
+EXPECTED: dict[tuple[str, str, bool], Expected] = {
+    ("published", "default", False): FULL,
+    ("paper", "default", False): {**FULL, "inside.mean_deg": (0.0, 2.0)},
+}
 
 NETWORKS: dict[str, NetworkConfig] = {
     # What the paper describes. Dropout in the heads at training time is learned as aleatoric
@@ -64,7 +70,15 @@ NETWORKS: dict[str, NetworkConfig] = {
 }
 FITS = {
     "paper": FitConfig(epochs=100, batch_size=32, learning_rate=1e-4),
-    "default": FitConfig(epochs=30, batch_size=128, learning_rate=1e-3, decay=True),
+    # Under the likelihood alone, landmarks 1 m apart end in a covariance of 30 deg and nothing
+    # learned: seen from afar, a grid looks nearly the same tilted forth and back.
+    "default": FitConfig(
+        epochs=30,
+        batch_size=128,
+        learning_rate=2e-3,
+        decay=True,
+        loss=LossConfig("split", mean_sigma_rad=0.1),
+    ),
 }
 
 
@@ -100,7 +114,7 @@ def run(settings: Settings, quick: bool = False) -> Outcome:
     if settings.training == "default":
         calibration = calibrated(model, training_views(world, CALIBRATION_VIEWS, rng))
     found = evaluate(model, test, calibration)
-    figures = _figures(found, test)
+    figures = _figures(found, test, world.spacing_m)
     return Outcome(
         figures,
         _report(settings, figures),
@@ -115,14 +129,16 @@ def run(settings: Settings, quick: bool = False) -> Outcome:
     )
 
 
-def _figures(found: Evaluation, test: Views) -> dict[str, float]:
+def _figures(found: Evaluation, test: Views, spacing_m: float) -> dict[str, float]:
     inside = np.abs(test.polar_deg) <= TRAIN_DEG
     beyond = np.abs(test.polar_deg) >= BEYOND_DEG
     spread = _trace(found.prediction.epistemic)
     figures = {"epistemic_ratio": float(np.median(spread[beyond]) / np.median(spread[inside]))}
     figures["coverage"] = float(found.covered.mean())
+    least = least_covariances(lie.quaternion_to_matrix(test.targets.double().numpy()), spacing_m)
     for name, part in (("inside", inside), ("beyond", beyond)):
         figures |= {f"{name}.{key}": value for key, value in _part(found, part).items()}
+        figures[f"{name}.least_rms_deg"] = float(np.degrees(np.sqrt(_trace(least[part]).mean())))
     return figures
 
 
@@ -131,6 +147,7 @@ def _part(found: Evaluation, part: NDArray[np.bool_]) -> dict[str, float]:
     nll, nees = metrics.mean_nll_and_nees(found.errors[part], Sigma)
     return {
         "mean_deg": float(found.angles_deg[part].mean()),
+        "rms_deg": float(np.sqrt((found.angles_deg[part] ** 2).mean())),
         "nll": nll,
         "nees": nees,
         "coverage": float(found.covered[part].mean()),
@@ -158,6 +175,8 @@ def _report(settings: Settings, figures: dict[str, float]) -> str:
     ]
     for key, label in (
         ("mean_deg", "mean error, deg"),
+        ("rms_deg", "rms error, deg"),
+        ("least_rms_deg", "least possible, deg"),
         ("nll", "NLL"),
         ("nees", "NEES (3 is ideal)"),
         ("coverage", "within 3 sigma"),

@@ -48,6 +48,7 @@ PUBLISHED_FUSION = {
     "05": {"vo": (23.72, 8.10, 1.79, 0.79), "paper": (9.85, 3.23, 1.38, 0.60)},
 }
 PUBLISHED_NETWORK = {"00": (0.199, -16.84), "02": (0.138, -18.44), "05": (0.109, -19.31)}
+SHOWN_DEG = 1.0  # errors that plots have room for
 DOWNSAMPLING = 5  # of the regression plots, as in the paper: 10 Hz to 2 Hz
 
 
@@ -181,7 +182,7 @@ def _report(drives: dict[str, Drive], figures: dict[str, float]) -> str:
 
 def _plot_histograms(drives: dict[str, Drive]) -> Figure:
     figure, axes = grid(len(drives), 3, 3.0, 2.2)
-    bins = np.linspace(-1.0, 1.0, 81)
+    bins = np.linspace(-SHOWN_DEG, SHOWN_DEG, 81)
     for row, (name, drive) in zip(axes, drives.items(), strict=True):
         for i, each in enumerate(row):
             each.hist(np.degrees(drive.errors[:, i]), bins)
@@ -211,5 +212,6 @@ def _plot_regression(drive: Drive) -> Figure:
     sigma = np.degrees(np.sqrt(np.diagonal(drive.Sigma[part], axis1=1, axis2=2)))
     errors = np.degrees(drive.errors[part])
     frames = np.arange(len(drive.errors))[part].astype(np.float64)
-    limit = 1.2 * float(np.abs(errors).max())
-    return error_bands(frames, errors, {"3 sigma": sigma}, "frame", limit)
+    beyond = int((np.abs(errors) > SHOWN_DEG).any(axis=1).sum())
+    label = f"frame ({beyond} of {len(errors)} have errors beyond {SHOWN_DEG:g} deg, not shown)"
+    return error_bands(frames, errors, {"3 sigma": sigma}, label, SHOWN_DEG)

@@ -117,11 +117,9 @@ def _row(name: str, figures: dict[str, float]) -> Row:
 def _report(found: dict[str, Evaluation], figures: dict[str, float]) -> str:
     lines = [f"{'scene':<14}{'error deg':>10}{'paper':>8}{'NLL':>9}{'paper':>8}{'3 sigma':>9}"]
     for name in found:
-        degrees, nll, _ = PUBLISHED.get(name, (float("nan"),) * 3)
+        degrees, nll = map(str, PUBLISHED.get(name, "--")[:2])
         own = [figures[f"{name}.{key}"] for key in ("mean_deg", "nll", "coverage")]
-        lines.append(
-            f"{name:<14}{own[0]:>10.1f}{degrees:>8.1f}{own[1]:>9.1f}{nll:>8.1f}{own[2]:>9.3f}"
-        )
+        lines.append(f"{name:<14}{own[0]:>10.1f}{degrees:>8}{own[1]:>9.1f}{nll:>8}{own[2]:>9.3f}")
     return "\n".join(lines)
 
 

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
+from scipy.optimize import least_squares
 
 from hydranet_ros import lie
 from hydranet_ros.experiments import hemisphere
@@ -12,6 +14,7 @@ from hydranet_ros.experiments.hemisphere_world import (
     PRESETS,
     RADIUS_M,
     landmarks,
+    least_covariances,
     orientations,
     training_views,
     views,
@@ -67,6 +70,29 @@ def test_orientations_compose_about_fixed_axes() -> None:
     np.testing.assert_allclose(half[0] @ [0.0, 1.0, 0.0], [0.0, 0.0, 1.0], atol=1e-12)
     np.testing.assert_allclose(half[1] @ [0.0, 0.0, 1.0], [1.0, 0.0, 0.0], atol=1e-12)
     np.testing.assert_allclose(half[2] @ [1.0, 0.0, 0.0], [0.0, 1.0, 0.0], atol=1e-12)
+
+
+@pytest.mark.parametrize("spacing_m", [1.0, 3.0])
+def test_nothing_is_better_than_the_bound_and_maximum_likelihood_reaches_it(
+    spacing_m: float,
+) -> None:
+    rng = np.random.default_rng(3)
+    (C,) = orientations(np.array([[40.0, -15.0, 10.0]]))
+    points = landmarks(spacing_m)
+
+    def pixels(phi: NDArray[np.float64]) -> NDArray[np.float64]:
+        seen = points @ (lie.so3_exp(phi) @ C).T + [0.0, 0.0, RADIUS_M]
+        return CAMERA.project(seen).ravel()
+
+    exact = pixels(np.zeros(3))
+    errors = []
+    for _ in range(400):
+        measured = exact + NOISE_PX * rng.normal(size=exact.shape)
+        errors.append(least_squares(lambda phi, y=measured: pixels(phi) - y, np.zeros(3)).x)
+    found, (least,) = np.cov(np.array(errors).T), least_covariances(C[None], spacing_m)
+    # Eigenvalues of least^-1 found: 1 within what 400 draws tell.
+    ratio = np.linalg.eigvals(np.linalg.solve(least, found)).real
+    np.testing.assert_allclose(ratio, 1.0, atol=0.25)
 
 
 def test_a_short_training_learns_and_doubts_beyond_its_range() -> None:
