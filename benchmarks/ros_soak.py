@@ -3,8 +3,10 @@
     python benchmarks/ros_soak.py KITTI_FOLDER [--minutes 30] [--rate 10] [--frames 200]
 
 Stamps go back at the end of every loop, as those of a looping bag do. Printed once a minute are
-the latency from image to fused odometry and the memory of each node; the growth is taken from the
-end of the second minute, when all buffers have their size. Exit code 1 if it is 5 % or more.
+the latency from image to fused odometry, the memory of each node, and how long the machine takes
+for one and the same work (OpenCV's Farneback, one thread, nodes at rest): a latency that grows
+with it is the machine's. The growth of memory is taken from the end of the second minute, when all
+buffers have their size. Exit code 1 if it is 5 % or more.
 """
 
 from __future__ import annotations
@@ -14,9 +16,12 @@ import sys
 import time
 from itertools import islice
 
+import cv2
+import numpy as np
 from ros_nodes import NODES, Bench, add_options, running
 
-from hydranet_ros.sources import open_source
+from hydranet_ros.flow import farneback
+from hydranet_ros.sources import Frame, open_source
 
 MOST_GROWTH = 0.05
 WARM_MINUTES = 2.0
@@ -25,6 +30,16 @@ WARM_MINUTES = 2.0
 def memories(bench: Bench) -> dict[str, float]:
     """Of each node, as it tells in its diagnostics."""
     return {name: float(bench.told[name]["memory (MB)"]) for name in NODES}
+
+
+def machine_ms(first: Frame, second: Frame) -> float:
+    """How fast the machine is just now: the time of a work that is always the same."""
+    times = []
+    for _ in range(5):
+        start = time.perf_counter()
+        farneback(first.left, second.left)
+        times.append(1e3 * (time.perf_counter() - start))
+    return float(np.median(times))
 
 
 def main() -> int:
@@ -37,7 +52,9 @@ def main() -> int:
     frames = list(islice(source, options.frames))
     stamped = [(10**12 + round(i * 1e9 / options.rate), f) for i, f in enumerate(frames)]
     settled: dict[str, float] | None = None
-    print("minute  loops  p50 ms  p95 ms  " + "  ".join(f"{name} MB" for name in NODES))
+    cv2.setNumThreads(1)
+    columns = "  ".join(f"{name} MB" for name in NODES)
+    print(f"minute  loops  p50 ms  p95 ms  machine ms  {columns}")
     with running(source, frames[0].left.shape, options) as bench:
         began, told, loops = time.monotonic(), 0.0, 0
         while (minutes := (time.monotonic() - began) / 60.0) < options.minutes:
@@ -50,7 +67,9 @@ def main() -> int:
                 told += 1.0
                 mb = "  ".join(f"{now[name]:{len(name) + 3}.1f}" for name in NODES)
                 p50, p95 = tally.percentile_ms(50), tally.percentile_ms(95)
-                print(f"{minutes:6.1f}  {loops:5d}  {p50:6.1f}  {p95:6.1f}  {mb}", flush=True)
+                machine = machine_ms(frames[0], frames[1])
+                row = f"{minutes:6.1f}  {loops:5d}  {p50:6.1f}  {p95:6.1f}  {machine:10.1f}  {mb}"
+                print(row, flush=True)
         now = memories(bench)
     growth = {name: now[name] / (settled or now)[name] - 1.0 for name in NODES}
     print("growth of memory: " + ", ".join(f"{n} {100 * g:+.1f} %" for n, g in growth.items()))

@@ -5,7 +5,7 @@ Pictures are spoiled here in ways of this file's own, not by `training.unusual`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -15,6 +15,7 @@ import pytest
 
 from hydranet_ros import lie
 from hydranet_ros.camera import Camera
+from hydranet_ros.estimates import RelativeRotation
 from hydranet_ros.flow import FlowConfig, FlowEstimator
 from hydranet_ros.gyro import DEFAULT_WEIGHTS, VisualGyro, open_predictor
 from hydranet_ros.network import Predictor
@@ -39,41 +40,38 @@ def test_they_are_small_and_say_where_they_are_from(predictor: Predictor) -> Non
     assert provenance.validation["auroc_unusual"] > 0.95
 
 
+def drive(
+    predictor: Predictor, street: Street, stereo: bool = False
+) -> Iterator[tuple[RelativeRotation, np.ndarray]]:
+    """Each rotation along a street, with its error."""
+    shape = street.config.height, street.config.width
+    gyro = VisualGyro(predictor, street.camera.left, shape, stereo)
+    C_w_c = street.T_w_c[:, :3, :3]
+    for i, stamp in enumerate(street.stamps_ns):
+        rotation = gyro.update(stamp, *(street.photograph(i, side) for side in range(1 + stereo)))
+        assert (rotation is None) == (i == 0)
+        if rotation is not None:
+            yield rotation, lie.so3_log(rotation.C_2_1 @ C_w_c[i - 1].T @ C_w_c[i])
+
+
 def test_a_new_street_is_read_with_an_honest_covariance(predictor: Predictor) -> None:
     street = Street(StreetConfig(seed=12345, frames=30))
-    gyro = VisualGyro(predictor, street.camera.left, (street.config.height, street.config.width))
-    rotations = [gyro.update(s, street.photograph(i)) for i, s in enumerate(street.stamps_ns)]
-    assert rotations[0] is None
-    C_w_c = street.T_w_c[:, :3, :3]
-    errors, nees = [], []
-    for i, rotation in enumerate(rotations[1:]):
-        phi = lie.so3_log(rotation.C_2_1 @ C_w_c[i].T @ C_w_c[i + 1])
-        errors.append(np.degrees(np.linalg.norm(phi)))
-        nees.append(phi @ np.linalg.solve(rotation.Sigma_2_1, phi))
-        assert (rotation.stamp_1_ns, rotation.stamp_2_ns) == tuple(street.stamps_ns[i : i + 2])
-    assert np.mean(errors) < 0.05
-    assert np.mean(nees) < 4.5
+    found = list(drive(predictor, street))
+    stamps = [(rotation.stamp_1_ns, rotation.stamp_2_ns) for rotation, _ in found]
+    assert stamps == list(pairwise(street.stamps_ns))
+    assert np.mean([np.degrees(np.linalg.norm(phi)) for _, phi in found]) < 0.05
+    assert np.mean([phi @ np.linalg.solve(r.Sigma_2_1, phi) for r, phi in found]) < 4.5
 
 
 @pytest.mark.slow
 def test_two_cameras_are_a_tenth_better_than_one(predictor: Predictor) -> None:
     """With an exact reference; that of KITTI has errors as large as the difference."""
-    means = []
-    for stereo in (False, True):
-        errors = []
-        for seed in range(900001, 900005):
-            street = Street(StreetConfig(seed=seed, frames=60))
-            shape = street.config.height, street.config.width
-            gyro = VisualGyro(predictor, street.camera.left, shape, stereo)
-            C_w_c = street.T_w_c[:, :3, :3]
-            for i, stamp in enumerate(street.stamps_ns):
-                images = [street.photograph(i, side) for side in range(1 + stereo)]
-                rotation = gyro.update(stamp, *images)
-                if rotation is not None:
-                    phi = lie.so3_log(rotation.C_2_1 @ C_w_c[i - 1].T @ C_w_c[i])
-                    errors.append(np.degrees(np.linalg.norm(phi)))
-        means.append(np.mean(errors))
-    assert means[1] <= 0.9 * means[0]
+    streets = [Street(StreetConfig(seed=seed, frames=60)) for seed in range(900001, 900005)]
+    one, two = (
+        np.mean([np.linalg.norm(phi) for s in streets for _, phi in drive(predictor, s, stereo)])
+        for stereo in (False, True)
+    )
+    assert two <= 0.9 * one
 
 
 def tiles(image: Image, order: np.ndarray) -> Image:

@@ -6,7 +6,7 @@ import argparse
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -84,8 +84,8 @@ def run(options: argparse.Namespace) -> None:
         "stereo odometry": Pipeline(StereoVO(source.camera)),
         "all, with the fusion": all_of_it,
     }
-    times = {name: _times(part.update, frames) for name, part in parts.items()}
-    times[REFERENCE] = _times(_reference(frames), frames)
+    times = {name: _times_ms(part.update, frames) for name, part in parts.items()}
+    times[REFERENCE] = _times_ms(_reference(frames), frames)
     figures: dict[str, Any] = {
         "image": [width, height],
         "frames": len(frames),
@@ -112,15 +112,14 @@ def _reference(frames: list[Frame]) -> Callable[[Frame], object]:
     return flow
 
 
-def _times(work: Callable[[Frame], object], frames: list[Frame]) -> list[float]:
-    return list(_timed(work, frames))[WARM:]
-
-
-def _timed(work: Callable[[Frame], object], frames: list[Frame]) -> Iterator[float]:
+def _times_ms(work: Callable[[Frame], object], frames: list[Frame]) -> list[float]:
+    """Of each frame but the first ones."""
+    times = []
     for frame in frames:
         start = time.perf_counter()
         work(frame)
-        yield 1e3 * (time.perf_counter() - start)
+        times.append(1e3 * (time.perf_counter() - start))
+    return times[WARM:]
 
 
 def _percentiles(times: list[float]) -> dict[str, float]:

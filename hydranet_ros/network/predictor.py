@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from copy import deepcopy
 from dataclasses import replace
@@ -76,12 +76,13 @@ class Predictor:
         fold_batch_norms(self.model)
         # On the CPU, small images in any other layout get torch's slow convolutions.
         self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self._forward: Any = Traced(self.model)
-        if compile:
-            self._forward = torch.compile(self.model)
-        elif half:  # autocast is not part of a trace
-            self._forward = self.model
+        self._forward = self._runner(compile)
         self._compiled = compile
+
+    def _runner(self, compile: bool) -> Callable[..., Any]:
+        if compile:
+            return torch.compile(self.model)
+        return self.model if self.half else Traced(self.model)  # a trace has no autocast
 
     def __repr__(self) -> str:
         options = ", half" * self.half + ", compiled" * self._compiled
