@@ -10,12 +10,11 @@ paper's network.
 from __future__ import annotations
 
 import argparse
-import time
-from collections.abc import Callable
 from itertools import pairwise
 
 import cv2
 import numpy as np
+from timing import times_ms
 
 from hydranet_ros.camera import Camera
 from hydranet_ros.flow import farneback
@@ -34,16 +33,6 @@ def load(sequence: str | None, count: int) -> tuple[Camera, list[np.ndarray]]:
     return street.camera.left, [street.photograph(i) for i in range(len(street))]
 
 
-def median_ms(work: Callable[[int], object], rounds: int) -> float:
-    """Of all rounds but the first three."""
-    times = []
-    for index in range(rounds):
-        start = time.perf_counter()
-        work(index)
-        times.append(1e3 * (time.perf_counter() - start))
-    return float(np.median(times[3:]))
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("sequence", nargs="?")
@@ -56,21 +45,22 @@ def main() -> None:
     pairs = list(pairwise(images))
     gyro = VisualGyro(open_predictor(device="cpu"), camera, shape)
     found = {
-        "flow and network": median_ms(
+        "flow and network": times_ms(
             lambda i: gyro.update(i, images[i % len(images)]), arguments.frames
         ),
-        "Farneback, full image": median_ms(
+        "Farneback, full image": times_ms(
             lambda i: farneback(*pairs[i % len(pairs)]), arguments.frames
         ),
     }
     paper = Predictor(HydraNet(preset("paper")), device="cpu", threads=arguments.threads)
     small = np.zeros((1, *preset("paper").input_shape), dtype=np.float32)
-    found["the paper's network"] = median_ms(
+    found["the paper's network"] = times_ms(
         lambda _: paper.predict_inputs(small), arguments.frames
     )
-    ours = found["flow and network"]
+    medians = {name: float(np.median(times)) for name, times in found.items()}
+    ours = medians["flow and network"]
     print(f"{shape[1]}x{shape[0]}, {arguments.threads} threads, median of {arguments.frames}")
-    for name, value in found.items():
+    for name, value in medians.items():
         print(f"{name:24s} {value:7.1f} ms   {value / ours:5.2f} of ours")
 
 

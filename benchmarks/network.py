@@ -9,9 +9,9 @@ the heads included, on the CPU with torch's own number of threads.
 from __future__ import annotations
 
 import argparse
-import time
 
 import numpy as np
+from timing import times_ms
 
 from hydranet_ros.network import HydraNet, Predictor, preset
 
@@ -22,13 +22,8 @@ def forward_ms(name: str, repeats: int) -> tuple[int, float, float]:
     predictor = Predictor(model, device="cpu")
     rng = np.random.default_rng(0)
     x = rng.normal(size=(1, *model.config.input_shape)).astype(np.float32) * 0.03
-    times = []
-    for _ in range(repeats + 5):
-        start = time.perf_counter()
-        predictor.predict_inputs(x)
-        times.append(1e3 * (time.perf_counter() - start))
-    warm = times[5:]
-    return model.parameter_count(), float(np.median(warm)), float(np.percentile(warm, 90))
+    times = times_ms(lambda _: predictor.predict_inputs(x), repeats + 5, warm=5)
+    return model.parameter_count(), float(np.median(times)), float(np.percentile(times, 90))
 
 
 def main() -> None:

@@ -19,6 +19,7 @@ from itertools import islice
 import cv2
 import numpy as np
 from ros_nodes import NODES, Bench, add_options, running
+from timing import times_ms
 
 from hydranet_ros.flow import farneback
 from hydranet_ros.sources import Frame, open_source
@@ -34,12 +35,7 @@ def memories(bench: Bench) -> dict[str, float]:
 
 def machine_ms(first: Frame, second: Frame) -> float:
     """How fast the machine is just now: the time of a work that is always the same."""
-    times = []
-    for _ in range(5):
-        start = time.perf_counter()
-        farneback(first.left, second.left)
-        times.append(1e3 * (time.perf_counter() - start))
-    return float(np.median(times))
+    return float(np.median(times_ms(lambda _: farneback(first.left, second.left), 5, warm=0)))
 
 
 def main() -> int:

@@ -42,6 +42,17 @@ class Camera:
         p = np.asarray(points, dtype=np.float64)
         return p[..., :2] / p[..., 2:] * (self.fx, self.fy) + (self.cx, self.cy)
 
+    def project_jacobian(self, points: ArrayLike) -> Array:
+        """d(pixel)/d(point), (..., 3) -> (..., 2, 3)."""
+        p = np.asarray(points, dtype=np.float64)
+        x, y, z = p[..., 0], p[..., 1], p[..., 2]
+        out = np.zeros((*p.shape[:-1], 2, 3))
+        out[..., 0, 0] = self.fx / z
+        out[..., 1, 1] = self.fy / z
+        out[..., 0, 2] = -self.fx * x / z**2
+        out[..., 1, 2] = -self.fy * y / z**2
+        return out
+
 
 @dataclass(frozen=True)
 class StereoCamera:
@@ -66,13 +77,11 @@ class StereoCamera:
     def project_jacobian(self, points: ArrayLike) -> Array:
         """dy/dp, (..., 3) -> (..., 3, 3)."""
         p = np.asarray(points, dtype=np.float64)
-        x, y, z = p[..., 0], p[..., 1], p[..., 2]
-        fx, fy, b = self.left.fx, self.left.fy, self.baseline_m
+        x, z = p[..., 0], p[..., 2]
+        fx, b = self.left.fx, self.baseline_m
         out = np.zeros((*p.shape[:-1], 3, 3))
-        out[..., 0, 0] = out[..., 2, 0] = fx / z
-        out[..., 1, 1] = fy / z
-        out[..., 0, 2] = -fx * x / z**2
-        out[..., 1, 2] = -fy * y / z**2
+        out[..., :2, :] = self.left.project_jacobian(p)
+        out[..., 2, 0] = fx / z
         out[..., 2, 2] = -fx * (x - b) / z**2
         return out
 

@@ -61,6 +61,12 @@ def test_triangulation_undoes_projection(p):
 
 
 @given(points())
+def test_project_jacobian_of_one_camera_matches_central_differences(p):
+    numeric = central_differences(CAMERA.project, p, 1e-5)
+    np.testing.assert_allclose(CAMERA.project_jacobian(p), numeric, rtol=1e-6, atol=1e-6)
+
+
+@given(points())
 def test_project_jacobian_matches_central_differences(p):
     numeric = central_differences(STEREO.project, p, 1e-5)
     # Up to 700 px per metre; truncation 1e-7 at a depth of 1 m, rounding 1e-8.

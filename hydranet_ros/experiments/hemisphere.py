@@ -210,9 +210,8 @@ def _plot_errors(found: Evaluation, test: Views) -> Figure:
         "3 sigma of Sigma_t": found.sigmas_deg(found.prediction.covariance),
         "3 sigma of Sigma_a": found.sigmas_deg(found.prediction.aleatoric),
     }
-    limit = 1.2 * float(np.abs(np.degrees(found.errors)).max())
     label = "angle about x, deg (training: +-60)"
-    return error_bands(test.polar_deg, np.degrees(found.errors), bands, label, limit)
+    return error_bands(test.polar_deg, np.degrees(found.errors), bands, label)
 
 
 def _plot_epistemic(found: Evaluation, test: Views) -> Figure:

@@ -73,18 +73,8 @@ def orientations(angles_deg: Array) -> Array:
 def least_covariances(C_c_w: Array, spacing_m: float) -> Array:
     """The Cramer-Rao bound (n, 3, 3): no unbiased estimate of C_c_w can be better than this."""
     turned = landmarks(spacing_m) @ lie.so3_inverse(C_c_w)
-    x, y, z = np.moveaxis(turned, -1, 0)
-    depth = z + RADIUS_M
-    scale = CAMERA.fx / depth
-    zero = np.zeros_like(depth)
-    pixels = np.stack(
-        [
-            np.stack([scale, zero, -scale * x / depth], axis=-1),
-            np.stack([zero, scale, -scale * y / depth], axis=-1),
-        ],
-        axis=-2,
-    )  # (n, 36, 2, 3): derivative by the landmark in the camera's frame
-    J = pixels @ -lie.hat(turned)
+    seen = turned + np.array([0.0, 0.0, RADIUS_M])
+    J = CAMERA.project_jacobian(seen) @ -lie.hat(turned)  # (n, 36, 2, 3)
     information = np.einsum("nkpi,nkpj->nij", J, J) / NOISE_PX**2
     least: Array = np.linalg.inv(information)
     return least

@@ -170,7 +170,7 @@ def _plot_regression(found: Evaluation) -> Figure:
     errors = np.degrees(found.errors)
     bands = {"3 sigma of Sigma_t": found.sigmas_deg(found.prediction.covariance)}
     frames = np.arange(len(errors), dtype=np.float64)
-    return error_bands(frames, errors, bands, "frame", 1.2 * float(np.abs(errors).max()))
+    return error_bands(frames, errors, bands, "frame")
 
 
 def _plot_histograms(found: Evaluation) -> Figure:

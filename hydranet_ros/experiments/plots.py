@@ -51,10 +51,19 @@ def boxes(values: Mapping[str, Sequence[float] | Array], label: str, log: bool =
 
 
 def error_bands(
-    x: Array, errors_deg: Array, bands_deg: Mapping[str, Array], label: str, limit: float
+    x: Array,
+    errors_deg: Array,
+    bands_deg: Mapping[str, Array],
+    label: str,
+    limit: float | None = None,
 ) -> Figure:
-    """Errors (n, 3) about each axis over x, with +-3 sigma (n, 3) of each covariance."""
+    """Errors (n, 3) about each axis over x, with +-3 sigma (n, 3) of each covariance.
+
+    Up to a limit; by default there is room for all errors.
+    """
     figure, axes = grid(3, 1, 8.0, 2.2)
+    if limit is None:
+        limit = 1.2 * float(np.abs(errors_deg).max())
     order = np.argsort(x, kind="stable")
     for i, each in enumerate(axes[:, 0]):
         for (name, sigma), color in zip(

@@ -117,7 +117,8 @@ def _row(name: str, figures: dict[str, float]) -> Row:
 def _report(found: dict[str, Evaluation], figures: dict[str, float]) -> str:
     lines = [f"{'scene':<14}{'error deg':>10}{'paper':>8}{'NLL':>9}{'paper':>8}{'3 sigma':>9}"]
     for name in found:
-        degrees, nll = map(str, PUBLISHED.get(name, "--")[:2])
+        published = PUBLISHED.get(name)
+        degrees, nll = ("-", "-") if published is None else (f"{x:.1f}" for x in published[:2])
         own = [figures[f"{name}.{key}"] for key in ("mean_deg", "nll", "coverage")]
         lines.append(f"{name:<14}{own[0]:>10.1f}{degrees:>8}{own[1]:>9.1f}{nll:>8}{own[2]:>9.3f}")
     return "\n".join(lines)
@@ -138,5 +139,4 @@ def _plot(found: Evaluation) -> Figure:
     bands = {"3 sigma of Sigma_t": found.sigmas_deg(found.prediction.covariance)}
     errors = np.degrees(found.errors)
     frames = np.arange(len(errors), dtype=np.float64)
-    limit = 1.2 * float(np.abs(errors).max())
-    return error_bands(frames, errors, bands, "test frame", limit)
+    return error_bands(frames, errors, bands, "test frame")

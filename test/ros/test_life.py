@@ -28,7 +28,6 @@ from sensor_msgs.msg import Image
 
 from hydranet_ros import fast_dds
 from hydranet_ros.camera import Camera, StereoCamera
-from hydranet_ros.fast_dds import missing_profile
 from hydranet_ros.ros.conversions import stamp_ns
 from hydranet_ros.ros.fusion_node import FusionNode
 from hydranet_ros.ros.stereo_vo_node import StereoVONode
@@ -190,15 +189,15 @@ def test_a_parameter_set_while_running_is_used(bench: Bench) -> None:
 def test_large_images_need_the_profile(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in fast_dds.VARIABLES:
         monkeypatch.delenv(name, raising=False)
-    assert missing_profile(100_000, "rmw_fastrtps_cpp") is None
-    assert missing_profile(467_000, "rmw_cyclonedds_cpp") is None
-    advice = missing_profile(467_000, "rmw_fastrtps_cpp")
+    assert fast_dds.missing_profile(100_000, "rmw_fastrtps_cpp") is None
+    assert fast_dds.missing_profile(467_000, "rmw_cyclonedds_cpp") is None
+    advice = fast_dds.missing_profile(467_000, "rmw_fastrtps_cpp")
     ((name, path),) = fast_dds.profile().items()
     assert path == str(share_file("config/fastdds.xml"))
     assert advice is not None
     assert f"{name}={path}" in advice
     monkeypatch.setenv(name, path)
-    assert missing_profile(467_000, "rmw_fastrtps_cpp") is None
+    assert fast_dds.missing_profile(467_000, "rmw_fastrtps_cpp") is None
 
 
 @pytest.mark.parametrize("name", fast_dds.VARIABLES)
