@@ -1,0 +1,1 @@
+"""Training: pairs of images with known rotations in, a weights file out."""
