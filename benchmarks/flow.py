@@ -18,11 +18,13 @@ from itertools import pairwise
 
 import numpy as np
 
-from hydranet_ros import flow, lie
-from hydranet_ros.camera import Camera
+from hydranet_ros import flow
 from hydranet_ros.flow import CanonicalView, DisConfig, FlowConfig, FlowEstimator, GridFlow
-from hydranet_ros.lie import Array
-from hydranet_ros.simulation import Street, StreetConfig
+from hydranet_ros.geometry import lie
+from hydranet_ros.geometry.camera import Camera
+from hydranet_ros.geometry.lie import Array
+from hydranet_ros.simulation.config import StreetConfig
+from hydranet_ros.simulation.street import Street
 from hydranet_ros.sources import KittiFolder
 
 Method = Callable[[flow.Image, flow.Image], GridFlow]

@@ -18,9 +18,9 @@ import time
 import gtsam
 import numpy as np
 
-from hydranet_ros import lie
 from hydranet_ros.fusion.kernels import Kernel
 from hydranet_ros.fusion.window import Window, WindowNoise
+from hydranet_ros.geometry import lie
 
 Result = tuple[list[float], list[np.ndarray]]  # seconds and newest pose of each update
 

@@ -24,8 +24,8 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from hydranet_ros.camera import Camera, CanonicalGrid
 from hydranet_ros.errors import HydraNetError
+from hydranet_ros.geometry.camera import Camera, CanonicalGrid
 from hydranet_ros.settings import about, check
 
 Image = NDArray[np.uint8]

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hydranet_ros.camera import Camera
 from hydranet_ros.errors import HydraNetError
-from hydranet_ros.estimates import RelativeRotation
 from hydranet_ros.flow import FlowConfig, FlowEstimator, GridFlow
+from hydranet_ros.geometry.camera import Camera
+from hydranet_ros.geometry.estimates import RelativeRotation
 
 if TYPE_CHECKING:
-    from hydranet_ros.network import Predictor
+    from hydranet_ros.network.predictor import Predictor
 
 Image = NDArray[np.uint8]
 
@@ -29,7 +29,7 @@ def open_predictor(
     One thread of torch is fastest for one frame at a time: the products are small.
     """
     try:
-        from hydranet_ros.network import Predictor
+        from hydranet_ros.network.predictor import Predictor
     except ModuleNotFoundError as error:
         if error.name not in ("torch", "safetensors"):
             raise

@@ -6,14 +6,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hydranet_ros import lie
-from hydranet_ros.estimates import RelativePose, RelativeRotation
-from hydranet_ros.fusion import FusionConfig, SlidingWindowFusion
-from hydranet_ros.fusion.online import FusedState
+from hydranet_ros.fusion.config import FusionConfig
+from hydranet_ros.fusion.online import FusedState, SlidingWindowFusion
+from hydranet_ros.geometry import lie
+from hydranet_ros.geometry.estimates import RelativePose, RelativeRotation
+from hydranet_ros.geometry.lie import Array
 from hydranet_ros.gyro import VisualGyro
-from hydranet_ros.lie import Array
 from hydranet_ros.sources import Frame
-from hydranet_ros.stereo_vo import StereoVO, VOResult
+from hydranet_ros.stereo_vo.odometry import StereoVO
+from hydranet_ros.stereo_vo.result import VOResult
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,10 +16,10 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from hydranet_ros.camera import StereoCamera, read_kitti_calibration
 from hydranet_ros.errors import FileError, HydraNetError, read_text
-from hydranet_ros.lie import Array
-from hydranet_ros.trajectory import read_trajectory
+from hydranet_ros.geometry.camera import StereoCamera, read_kitti_calibration
+from hydranet_ros.geometry.lie import Array
+from hydranet_ros.geometry.trajectory import read_trajectory
 
 Image = NDArray[np.uint8]
 
@@ -88,7 +88,8 @@ class SimulatedStreet:
     """The built-in street, rendered as it is read; `size` is (width, height) of its images."""
 
     def __init__(self, max_frames: int | None = None, size: tuple[int, int] | None = None) -> None:
-        from hydranet_ros.simulation import Street, StreetConfig
+        from hydranet_ros.simulation.config import StreetConfig
+        from hydranet_ros.simulation.street import Street
 
         config = StreetConfig() if max_frames is None else StreetConfig(frames=max_frames)
         if size is not None:

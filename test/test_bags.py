@@ -13,14 +13,14 @@ import pytest
 
 pytest.importorskip("rosbags", reason="no rosbags here: pip install rosbags")
 
-from hydranet_ros import lie
 from hydranet_ros.bags import messages as ros
 from hydranet_ros.bags.messages import Message, pack, unpack
 from hydranet_ros.bags.reading import read_messages, topics
 from hydranet_ros.bags.recording import T_BASE_OPTICAL, recorded
 from hydranet_ros.bags.writing import write_bag
-from hydranet_ros.camera import Camera, StereoCamera
 from hydranet_ros.errors import BadInput, FileError
+from hydranet_ros.geometry import lie
+from hydranet_ros.geometry.camera import Camera, StereoCamera
 from hydranet_ros.sensor_messages.calibration import rectified_camera, stereo_camera
 from hydranet_ros.sensor_messages.pixels import grey_of_compressed, grey_of_raw
 from hydranet_ros.sources import SimulatedStreet, open_source

@@ -13,13 +13,14 @@ import cv2
 import numpy as np
 import pytest
 
-from hydranet_ros import lie
-from hydranet_ros.camera import Camera
-from hydranet_ros.estimates import RelativeRotation
 from hydranet_ros.flow import FlowConfig, FlowEstimator
+from hydranet_ros.geometry import lie
+from hydranet_ros.geometry.camera import Camera
+from hydranet_ros.geometry.estimates import RelativeRotation
 from hydranet_ros.gyro import DEFAULT_WEIGHTS, VisualGyro, open_predictor
-from hydranet_ros.network import Predictor
-from hydranet_ros.simulation import Street, StreetConfig
+from hydranet_ros.network.predictor import Predictor
+from hydranet_ros.simulation.config import StreetConfig
+from hydranet_ros.simulation.street import Street
 from hydranet_ros.sources import KittiFolder
 from hydranet_ros.training.validation import area_under_roc
 

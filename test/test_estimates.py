@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import covariances, rotation_vectors, twists
 
-from hydranet_ros import estimates, lie
-from hydranet_ros.estimates import RelativePose, RelativeRotation
+from hydranet_ros.geometry import estimates, lie
+from hydranet_ros.geometry.estimates import RelativePose, RelativeRotation
 
 SAMPLES = 20_000
 # |W - I|_F / |I|_F of a whitened sample covariance has mean sqrt((d + 1) / n): 1.4 % and 1.9 %.

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hydranet_ros import cli
-from hydranet_ros.trajectory import write_kitti, write_tum
+from hydranet_ros.geometry.trajectory import write_kitti, write_tum
 
 POSES = np.tile(np.eye(4), (60, 1, 1))
 POSES[:, 2, 3] = 2.0 * np.arange(60)

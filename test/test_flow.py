@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 import hydranet_ros
-from hydranet_ros import flow, lie
-from hydranet_ros.camera import Camera, CanonicalGrid, read_kitti_calibration
+from hydranet_ros import flow
 from hydranet_ros.errors import HydraNetError
 from hydranet_ros.flow import (
     CanonicalView,
@@ -21,7 +20,10 @@ from hydranet_ros.flow import (
     FlowConfig,
     FlowEstimator,
 )
-from hydranet_ros.simulation import Street, StreetConfig
+from hydranet_ros.geometry import lie
+from hydranet_ros.geometry.camera import Camera, CanonicalGrid, read_kitti_calibration
+from hydranet_ros.simulation.config import StreetConfig
+from hydranet_ros.simulation.street import Street
 
 GRID = CanonicalGrid()
 # As in KITTI 09, and a camera unlike it: other focal lengths, fx != fy, off-centre, much smaller.

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 import yaml
 
-from hydranet_ros import cli, lie
-from hydranet_ros.trajectory import chain, read_trajectory
+from hydranet_ros import cli
+from hydranet_ros.geometry import lie
+from hydranet_ros.geometry.trajectory import chain, read_trajectory
 
 STEPS = 60
 FIGURES = [

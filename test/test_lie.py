@@ -22,7 +22,7 @@ from strategies import (
     twists,
 )
 
-from hydranet_ros import lie
+from hydranet_ros.geometry import lie
 
 
 class Group(NamedTuple):

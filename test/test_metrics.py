@@ -8,8 +8,8 @@ import pytest
 from scipy.spatial.transform import Rotation
 from scipy.stats import multivariate_normal
 
-from hydranet_ros import lie, metrics
-from hydranet_ros.trajectory import chain
+from hydranet_ros.geometry import lie, metrics
+from hydranet_ros.geometry.trajectory import chain
 
 
 def street(count: int = 400, seed: int = 3) -> np.ndarray:

@@ -3,10 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hydranet_ros import lie
-from hydranet_ros.estimates import RelativePose
+from hydranet_ros.geometry import lie
+from hydranet_ros.geometry.estimates import RelativePose
 from hydranet_ros.pipeline import Odometer
-from hydranet_ros.stereo_vo import Lost, VOResult, VOStatistics
+from hydranet_ros.stereo_vo.result import Lost, VOResult, VOStatistics
 
 FORWARD = np.array([0.0, 0.0, -1.0, 0.0, 0.02, 0.0])  # Log(T_2_1) per frame: 1 m ahead, a turn
 PERIOD = 10**8

@@ -10,10 +10,10 @@ import cv2
 import numpy as np
 import pytest
 
-from hydranet_ros import lie
 from hydranet_ros.errors import HydraNetError
-from hydranet_ros.report import Consistency, RotationErrors, RunRecord, write_report
-from hydranet_ros.report.record import rotation_errors
+from hydranet_ros.geometry import lie
+from hydranet_ros.report.page import write_report
+from hydranet_ros.report.record import Consistency, RotationErrors, RunRecord, rotation_errors
 
 pytest.importorskip("matplotlib", reason="no matplotlib here: pip install matplotlib")
 

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 import yaml
 
-from hydranet_ros import cli, lie
+from hydranet_ros import cli
+from hydranet_ros.geometry import lie
+from hydranet_ros.geometry.trajectory import read_trajectory
 from hydranet_ros.sources import Frame, SimulatedStreet
-from hydranet_ros.trajectory import read_trajectory
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from hydranet_ros import lie
-from hydranet_ros.camera import Camera, StereoCamera
-from hydranet_ros.lie import Array
-from hydranet_ros.simulation import Flow, StereoFrame, Street, StreetConfig
+from hydranet_ros.geometry import lie
+from hydranet_ros.geometry.camera import Camera, StereoCamera
+from hydranet_ros.geometry.lie import Array
+from hydranet_ros.simulation.config import StreetConfig
+from hydranet_ros.simulation.street import Flow, StereoFrame, Street
 
 Image = NDArray[np.uint8]
 

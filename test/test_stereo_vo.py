@@ -9,14 +9,16 @@ import cv2
 import numpy as np
 import pytest
 
-from hydranet_ros import lie
-from hydranet_ros.camera import Camera, StereoCamera, read_kitti_calibration
-from hydranet_ros.stereo_vo import Lost, StereoVO, StereoVOConfig, VOResult
+from hydranet_ros.geometry import lie
+from hydranet_ros.geometry.camera import Camera, StereoCamera, read_kitti_calibration
+from hydranet_ros.stereo_vo.config import StereoVOConfig
 from hydranet_ros.stereo_vo.covariance import Shake
 from hydranet_ros.stereo_vo.features import CornerDetector, cell_size
 from hydranet_ros.stereo_vo.motion import MotionSolver, Tracks
 from hydranet_ros.stereo_vo.noise import PERSISTENCE, ROW_RATIO, TrackNoise, inverse_3x3
+from hydranet_ros.stereo_vo.odometry import StereoVO
 from hydranet_ros.stereo_vo.rectification import SIZE, RectificationError, offset_basis
+from hydranet_ros.stereo_vo.result import Lost, VOResult
 from hydranet_ros.stereo_vo.sampling import best_sample, draw_samples, fit_samples
 from hydranet_ros.stereo_vo.tracking import brightness_ratio, smooth
 

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.spatial.transform import Rotation
 
-from hydranet_ros import lie
 from hydranet_ros.errors import FileError, HydraNetError
-from hydranet_ros.trajectory import (
+from hydranet_ros.geometry import lie
+from hydranet_ros.geometry.trajectory import (
     Trajectory,
     associate,
     chain,

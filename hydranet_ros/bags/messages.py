@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 from rosbags.typesys import Stores, get_typestore
 
-from hydranet_ros import lie
-from hydranet_ros.camera import StereoCamera
 from hydranet_ros.errors import HydraNetError
-from hydranet_ros.lie import Array
+from hydranet_ros.geometry import lie
+from hydranet_ros.geometry.camera import StereoCamera
+from hydranet_ros.geometry.lie import Array
 
 # The messages used here have been the same since Humble.
 STORE = get_typestore(Stores.ROS2_JAZZY)

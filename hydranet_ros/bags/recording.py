@@ -12,10 +12,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from hydranet_ros import lie
 from hydranet_ros.bags import messages as ros
 from hydranet_ros.bags.messages import Message, pack
-from hydranet_ros.lie import Array
+from hydranet_ros.geometry import lie
+from hydranet_ros.geometry.lie import Array
 from hydranet_ros.sources import Frame, Image, Source
 
 LEFT_FRAME, RIGHT_FRAME = "camera_left_optical", "camera_right_optical"

@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from hydranet_ros.bags.messages import COMPRESSED_IMAGE, Message, pose_of, unpack
 from hydranet_ros.bags.reading import header_stamp, read_messages, topics
 from hydranet_ros.bags.stereo_topics import StereoTopics, find_stereo_topics
-from hydranet_ros.camera import StereoCamera
 from hydranet_ros.errors import FileError, HydraNetError
-from hydranet_ros.lie import Array
+from hydranet_ros.geometry.camera import StereoCamera
+from hydranet_ros.geometry.lie import Array
+from hydranet_ros.geometry.trajectory import read_trajectory
 from hydranet_ros.sensor_messages.calibration import check_shape, is_distorted, stereo_camera
 from hydranet_ros.sensor_messages.pixels import grey_of_compressed, grey_of_raw
 from hydranet_ros.sources import Frame, Image
-from hydranet_ros.trajectory import read_trajectory
 
 
 class Bag:

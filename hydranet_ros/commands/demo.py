@@ -66,7 +66,7 @@ def run(options: argparse.Namespace) -> None:
     from hydranet_ros.demo.heard import read_heard
     from hydranet_ros.demo.results import summary
     from hydranet_ros.demo.session import Session, run_nodes
-    from hydranet_ros.report import write_report
+    from hydranet_ros.report.page import write_report
 
     source = open_source(options.source, max_frames=options.frames)
     seconds = float(source.stamps_ns[-1] - source.stamps_ns[0]) * 1e-9
@@ -91,7 +91,7 @@ def check(options: argparse.Namespace) -> None:
     if not 0.0 < options.rate <= 1000.0:
         raise HydraNetError(f"--rate {options.rate}: must be above 0 and at most 1000")
     from hydranet_ros.gyro import DEFAULT_WEIGHTS
-    from hydranet_ros.report import require_matplotlib
+    from hydranet_ros.report.page import require_matplotlib
 
     weights = Path(options.weights) if options.weights else DEFAULT_WEIGHTS
     if not weights.is_file():

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 
-from hydranet_ros import metrics
 from hydranet_ros.errors import HydraNetError
-from hydranet_ros.trajectory import associate, read_covariances, read_trajectory
+from hydranet_ros.geometry import metrics
+from hydranet_ros.geometry.trajectory import associate, read_covariances, read_trajectory
 
 EXAMPLES = """\
 examples:

@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hydranet_ros import __version__, metrics
+from hydranet_ros import __version__
 from hydranet_ros.commands.output import progress, write_run
 from hydranet_ros.errors import HydraNetError
 from hydranet_ros.fusion.recording import VARIANTS, Recording, read_recording
-from hydranet_ros.lie import Array
-from hydranet_ros.trajectory import chain
+from hydranet_ros.geometry import metrics
+from hydranet_ros.geometry.lie import Array
+from hydranet_ros.geometry.trajectory import chain
 
 EXAMPLES = """\
 examples:
@@ -125,7 +126,7 @@ def _paper(recording: Recording) -> Fused:
 
 
 def _window(recording: Recording, without_vo: NDArray[np.bool_], vo_only: bool) -> Fused:
-    from hydranet_ros.fusion import SlidingWindowFusion
+    from hydranet_ros.fusion.online import SlidingWindowFusion
 
     fusion = SlidingWindowFusion(T_w_c=recording.T_w_c_vo[0])
     poses, covariances, rejected = [recording.T_w_c_vo[0]], [], 0

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from hydranet_ros.errors import HydraNetError
-from hydranet_ros.lie import Array
-from hydranet_ros.trajectory import write_kitti, write_tum
+from hydranet_ros.geometry.lie import Array
+from hydranet_ros.geometry.trajectory import write_kitti, write_tum
 
 T = TypeVar("T")
 

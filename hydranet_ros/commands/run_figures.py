@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from hydranet_ros import metrics
 from hydranet_ros.commands.evaluate import table
-from hydranet_ros.estimates import RelativeRotation
-from hydranet_ros.lie import Array
+from hydranet_ros.geometry import metrics
+from hydranet_ros.geometry.estimates import RelativeRotation
+from hydranet_ros.geometry.lie import Array
 
 _GROUPS = 4
 _WITHIN = {1: 68.3, 2: 95.4, 3: 99.7}  # per cent of a normal distribution

@@ -10,14 +10,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hydranet_ros import lie, metrics
 from hydranet_ros.errors import HydraNetError
-from hydranet_ros.estimates import RelativeRotation
 from hydranet_ros.fusion.online import FusedState
-from hydranet_ros.lie import Array
-from hydranet_ros.metrics import TrajectoryErrors
+from hydranet_ros.geometry import lie, metrics
+from hydranet_ros.geometry.estimates import RelativeRotation
+from hydranet_ros.geometry.lie import Array
+from hydranet_ros.geometry.metrics import TrajectoryErrors
 from hydranet_ros.pipeline import Odometer, Step
-from hydranet_ros.report import Consistency, RotationErrors, RunRecord, write_report
+from hydranet_ros.report.page import write_report
+from hydranet_ros.report.record import Consistency, RotationErrors, RunRecord
 from hydranet_ros.sources import Source
 
 _AXES = ("xx", "xy", "xz", "yy", "yz", "zz")

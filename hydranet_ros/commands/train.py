@@ -100,7 +100,7 @@ def _data(config: TrainingConfig, options: argparse.Namespace, processes: Proces
 def _finish(
     config: TrainingConfig, training: Training, data: Data, options: argparse.Namespace
 ) -> None:
-    from hydranet_ros.network import Provenance, Weights, save_weights
+    from hydranet_ros.network.weights import Provenance, Weights, save_weights
     from hydranet_ros.training.validation import calibrate, evaluate
 
     model = training.best_network().cpu()

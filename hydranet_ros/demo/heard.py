@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from hydranet_ros import lie
 from hydranet_ros.bags.messages import pose_of, unpack
 from hydranet_ros.bags.reading import header_stamp, read_messages
 from hydranet_ros.bags.recording import T_BASE_OPTICAL
-from hydranet_ros.lie import Array
+from hydranet_ros.geometry import lie
+from hydranet_ros.geometry.lie import Array
 
 # How nodes say that a motion was not measured.
 LOST_VARIANCE = 9999.0

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from hydranet_ros import lie, metrics
 from hydranet_ros.demo.heard import (
     CAMERA,
     FUSED,
@@ -21,8 +20,9 @@ from hydranet_ros.demo.heard import (
     rotation_steps,
 )
 from hydranet_ros.errors import HydraNetError
-from hydranet_ros.lie import Array
-from hydranet_ros.report import Consistency, RotationErrors, RunRecord
+from hydranet_ros.geometry import lie, metrics
+from hydranet_ros.geometry.lie import Array
+from hydranet_ros.report.record import Consistency, RotationErrors, RunRecord
 from hydranet_ros.sources import Source
 
 TIMED = {"vo": VO, "hydranet": ROTATION, "fused": FUSED}

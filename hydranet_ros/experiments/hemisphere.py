@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from hydranet_ros import lie, metrics
 from hydranet_ros.experiments.fitting import (
     Evaluation,
     FitConfig,
@@ -40,8 +39,10 @@ from hydranet_ros.experiments.hemisphere_world import (
 )
 from hydranet_ros.experiments.outcome import Expected, Outcome, Row
 from hydranet_ros.experiments.plots import AXES, error_bands, grid
-from hydranet_ros.lie import Array
-from hydranet_ros.network import LossConfig, NetworkConfig, preset
+from hydranet_ros.geometry import lie, metrics
+from hydranet_ros.geometry.lie import Array
+from hydranet_ros.network.config import NetworkConfig, preset
+from hydranet_ros.network.loss import LossConfig
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hydranet_ros import lie
-from hydranet_ros.camera import Camera
-from hydranet_ros.lie import Array
+from hydranet_ros.geometry import lie
+from hydranet_ros.geometry.camera import Camera
+from hydranet_ros.geometry.lie import Array
 
 RADIUS_M = 25.0
 SIDE = 6  # landmarks along an edge of the grid

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hydranet_ros.errors import HydraNetError
-from hydranet_ros.lie import Array
+from hydranet_ros.geometry.lie import Array
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

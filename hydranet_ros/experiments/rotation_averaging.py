@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hydranet_ros import lie
 from hydranet_ros.experiments.outcome import Outcome, Row
 from hydranet_ros.experiments.plots import grid
-from hydranet_ros.lie import Array
+from hydranet_ros.geometry import lie
+from hydranet_ros.geometry.lie import Array
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -19,9 +19,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hydranet_ros import lie
 from hydranet_ros.errors import FileError, read_text
-from hydranet_ros.lie import Array
+from hydranet_ros.geometry import lie
+from hydranet_ros.geometry.lie import Array
 
 Image = NDArray[np.uint8]
 

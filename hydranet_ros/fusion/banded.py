@@ -18,7 +18,7 @@ from scipy.linalg.lapack import dpbtrf, dpbtrs, dtrtri
 
 from hydranet_ros.fusion.factors import Columns, Index, Linear
 from hydranet_ros.fusion.kernels import Kernel
-from hydranet_ros.lie import Array
+from hydranet_ros.geometry.lie import Array
 
 
 @cache

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hydranet_ros.lie import Array
+from hydranet_ros.geometry.lie import Array
 
 
 @dataclass(frozen=True)

@@ -24,13 +24,13 @@ from itertools import pairwise
 
 import numpy as np
 
-from hydranet_ros import lie
-from hydranet_ros.estimates import RelativePose, RelativeRotation
 from hydranet_ros.fusion.config import FusionConfig
 from hydranet_ros.fusion.gating import Gate, Motion, Turn
 from hydranet_ros.fusion.kernels import Kernel
 from hydranet_ros.fusion.window import Window, WindowNoise
-from hydranet_ros.lie import Array
+from hydranet_ros.geometry import lie
+from hydranet_ros.geometry.estimates import RelativePose, RelativeRotation
+from hydranet_ros.geometry.lie import Array
 
 Measurement = RelativePose | RelativeRotation
 Interval = tuple[int, int]

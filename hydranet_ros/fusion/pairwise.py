@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from hydranet_ros import lie
-from hydranet_ros.lie import Array
+from hydranet_ros.geometry import lie
+from hydranet_ros.geometry.lie import Array
 
 # The paper keeps VO where the network's covariance is larger than this.
 MAX_DETERMINANT = 1e-4

@@ -16,11 +16,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from hydranet_ros import lie
 from hydranet_ros.errors import FileError
-from hydranet_ros.estimates import RelativePose, RelativeRotation
-from hydranet_ros.lie import Array
-from hydranet_ros.trajectory import (
+from hydranet_ros.geometry import lie
+from hydranet_ros.geometry.estimates import RelativePose, RelativeRotation
+from hydranet_ros.geometry.lie import Array
+from hydranet_ros.geometry.trajectory import (
     npz_keys,
     open_npz,
     read_covariances,

@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.lapack import dposv
 
-from hydranet_ros import lie
 from hydranet_ros.fusion import factors
 from hydranet_ros.fusion.banded import Block, Layout, Quadratic
 from hydranet_ros.fusion.factors import Index, Linear, States
 from hydranet_ros.fusion.kernels import Kernel
-from hydranet_ros.lie import Array
+from hydranet_ros.geometry import lie
+from hydranet_ros.geometry.lie import Array
 
 Stamps = NDArray[np.int64]
 

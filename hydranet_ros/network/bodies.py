@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from hydranet_ros.camera import CanonicalGrid
+from hydranet_ros.geometry.camera import CanonicalGrid
 from hydranet_ros.network import epipolar, quaternion
 from hydranet_ros.network.config import NetworkConfig
 

@@ -9,10 +9,10 @@ from functools import cached_property
 import numpy as np
 import torch
 
-from hydranet_ros import lie
 from hydranet_ros.errors import HydraNetError
-from hydranet_ros.estimates import RelativeRotation
-from hydranet_ros.lie import Array
+from hydranet_ros.geometry import lie
+from hydranet_ros.geometry.estimates import RelativeRotation
+from hydranet_ros.geometry.lie import Array
 from hydranet_ros.network import quaternion
 from hydranet_ros.network.config import Calibration
 from hydranet_ros.network.model import HydraOutput

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from hydranet_ros.devices import choose_device
 from hydranet_ros.errors import HydraNetError
-from hydranet_ros.estimates import RelativeRotation
+from hydranet_ros.geometry.estimates import RelativeRotation
 from hydranet_ros.network.config import Calibration
 from hydranet_ros.network.folding import fold_batch_norms
 from hydranet_ros.network.model import HydraNet, HydraOutput

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.figure import Figure
 
-from hydranet_ros import lie
+from hydranet_ros.geometry import lie
 from hydranet_ros.report.record import RunRecord
 from hydranet_ros.report.style import colour, figure
 

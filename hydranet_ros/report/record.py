@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from hydranet_ros import lie
-from hydranet_ros.lie import Array
+from hydranet_ros.geometry import lie
+from hydranet_ros.geometry.lie import Array
 
 Stamps = NDArray[np.int64]
 

@@ -19,10 +19,10 @@ from nav_msgs.msg import Odometry
 from sensor_msgs.msg import Imu, TimeReference
 from std_msgs.msg import Header
 
-from hydranet_ros import lie
 from hydranet_ros.errors import BadInput
-from hydranet_ros.estimates import RelativeRotation
-from hydranet_ros.lie import Array
+from hydranet_ros.geometry import lie
+from hydranet_ros.geometry.estimates import RelativeRotation
+from hydranet_ros.geometry.lie import Array
 
 # Of a position that was not measured. Finite, for filters that invert it.
 UNKNOWN_VARIANCE = 1e6

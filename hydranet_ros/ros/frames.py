@@ -14,9 +14,9 @@ from geometry_msgs.msg import Pose
 from rclpy.node import Node
 from rclpy.time import Time
 
-from hydranet_ros import lie
 from hydranet_ros.errors import BadInput, HydraNetError
-from hydranet_ros.lie import Array
+from hydranet_ros.geometry import lie
+from hydranet_ros.geometry.lie import Array
 from hydranet_ros.ros.conversions import pose_matrix
 from hydranet_ros.settings import about, check
 

@@ -11,10 +11,10 @@ from geometry_msgs.msg import TransformStamped
 from nav_msgs.msg import Odometry
 from visualization_msgs.msg import Marker, MarkerArray
 
-from hydranet_ros import lie
 from hydranet_ros.errors import HydraNetError
 from hydranet_ros.fusion.online import FusedState
-from hydranet_ros.lie import Array
+from hydranet_ros.geometry import lie
+from hydranet_ros.geometry.lie import Array
 from hydranet_ros.ros import conversions
 from hydranet_ros.ros.conversions import change_frame
 from hydranet_ros.ros.frames import FramesConfig

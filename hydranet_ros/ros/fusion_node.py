@@ -17,12 +17,12 @@ from nav_msgs.msg import Odometry
 from sensor_msgs.msg import TimeReference
 from std_srvs.srv import Trigger
 
-from hydranet_ros import lie
 from hydranet_ros.errors import BadInput
-from hydranet_ros.estimates import RelativePose, RelativeRotation
-from hydranet_ros.fusion import FusionConfig, SlidingWindowFusion
-from hydranet_ros.fusion.online import FusedState
-from hydranet_ros.lie import Array
+from hydranet_ros.fusion.config import FusionConfig
+from hydranet_ros.fusion.online import FusedState, SlidingWindowFusion
+from hydranet_ros.geometry import lie
+from hydranet_ros.geometry.estimates import RelativePose, RelativeRotation
+from hydranet_ros.geometry.lie import Array
 from hydranet_ros.ros import conversions
 from hydranet_ros.ros.conversions import change_frame, stamp_ns
 from hydranet_ros.ros.frames import Frames, FramesConfig

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from hydranet_ros.estimates import RelativePose, RelativeRotation
+from hydranet_ros.geometry.estimates import RelativePose, RelativeRotation
 
 Measurement = RelativePose | RelativeRotation
 SOURCES = ("vo", "rotation")

@@ -14,10 +14,10 @@ import numpy as np
 from nav_msgs.msg import Odometry
 from sensor_msgs.msg import CameraInfo
 
-from hydranet_ros import lie
 from hydranet_ros.errors import BadInput
-from hydranet_ros.estimates import RelativePose, compose_with_covariance
-from hydranet_ros.lie import Array
+from hydranet_ros.geometry import lie
+from hydranet_ros.geometry.estimates import RelativePose, compose_with_covariance
+from hydranet_ros.geometry.lie import Array
 from hydranet_ros.ros.conversions import LOST_VARIANCE, change_frame, odometry_message
 from hydranet_ros.ros.frames import Frames, FramesConfig
 from hydranet_ros.ros.image_node import STEREO, ImageNode, ImageNodeConfig
@@ -27,7 +27,9 @@ from hydranet_ros.ros.trail import Trail, TrailConfig
 from hydranet_ros.sensor_messages.calibration import stereo_camera
 from hydranet_ros.sensor_messages.pixels import Grey
 from hydranet_ros.settings import check
-from hydranet_ros.stereo_vo import Lost, StereoVO, StereoVOConfig, VOResult
+from hydranet_ros.stereo_vo.config import StereoVOConfig
+from hydranet_ros.stereo_vo.odometry import StereoVO
+from hydranet_ros.stereo_vo.result import Lost, VOResult
 
 # The first pose is the origin by definition; filters want a covariance that they can invert.
 ORIGIN_VARIANCE = 1e-12

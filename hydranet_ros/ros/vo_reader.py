@@ -19,10 +19,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from nav_msgs.msg import Odometry
 
-from hydranet_ros import lie
 from hydranet_ros.errors import BadInput
-from hydranet_ros.estimates import RelativePose
-from hydranet_ros.lie import Array
+from hydranet_ros.geometry import lie
+from hydranet_ros.geometry.estimates import RelativePose
+from hydranet_ros.geometry.lie import Array
 from hydranet_ros.ros.conversions import (
     LOST_VARIANCE,
     covariance_matrix,

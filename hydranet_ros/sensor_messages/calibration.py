@@ -12,9 +12,9 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from hydranet_ros.camera import Camera, StereoCamera
 from hydranet_ros.errors import BadInput
-from hydranet_ros.lie import Array
+from hydranet_ros.geometry.camera import Camera, StereoCamera
+from hydranet_ros.geometry.lie import Array
 from hydranet_ros.sensor_messages.fields import CameraInfo
 from hydranet_ros.sensor_messages.pixels import Grey
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import inf, isfinite
 from numbers import Integral, Real
 
-from hydranet_ros.camera import Camera, StereoCamera
+from hydranet_ros.geometry.camera import Camera, StereoCamera
 
 # KITTI's grey pair (1241 x 376, f 718.856 px), as fractions of the image width and height.
 _FOCAL_BY_WIDTH = 718.856 / 1241.0

@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from hydranet_ros import lie
-from hydranet_ros.lie import Array
+from hydranet_ros.geometry import lie
+from hydranet_ros.geometry.lie import Array
 from hydranet_ros.simulation.config import StreetConfig
 
 STEP_M = 0.1  # between the points of the line

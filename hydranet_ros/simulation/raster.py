@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hydranet_ros import lie
-from hydranet_ros.camera import Camera
-from hydranet_ros.lie import Array
+from hydranet_ros.geometry import lie
+from hydranet_ros.geometry.camera import Camera
+from hydranet_ros.geometry.lie import Array
 from hydranet_ros.simulation.atlas import Image
 from hydranet_ros.simulation.scene import GROUND, SKY, Scene
 

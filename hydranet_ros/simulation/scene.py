@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hydranet_ros.lie import Array
+from hydranet_ros.geometry.lie import Array
 from hydranet_ros.simulation.path import Line, rotation_of
 from hydranet_ros.simulation.textures import TEXTURES
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hydranet_ros.lie import Array
+from hydranet_ros.geometry.lie import Array
 from hydranet_ros.simulation.atlas import Atlas, Image
 from hydranet_ros.simulation.path import GroundMap
 from hydranet_ros.simulation.raster import SAMPLES, Ids, Index, View, visible

@@ -10,9 +10,9 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from hydranet_ros import lie
-from hydranet_ros.camera import StereoCamera
-from hydranet_ros.lie import Array
+from hydranet_ros.geometry import lie
+from hydranet_ros.geometry.camera import StereoCamera
+from hydranet_ros.geometry.lie import Array
 from hydranet_ros.simulation.config import StreetConfig
 from hydranet_ros.simulation.path import Drive, GroundMap
 from hydranet_ros.simulation.raster import CENTRE, View, view, visible

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from hydranet_ros import lie
-from hydranet_ros.lie import Array
+from hydranet_ros.geometry import lie
+from hydranet_ros.geometry.lie import Array
 from hydranet_ros.simulation.config import StreetConfig
 from hydranet_ros.simulation.path import BEHIND_M, Drive, Line, rotation_of
 from hydranet_ros.simulation.scene import UP, Builder, Facet, Motion, Scene, Skin, texel_map

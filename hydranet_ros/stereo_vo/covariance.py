@@ -34,7 +34,7 @@ from math import comb
 
 import numpy as np
 
-from hydranet_ros.lie import Array
+from hydranet_ros.geometry.lie import Array
 
 # Second differences averaged for the shake at the moment: it comes and goes within metres of road.
 _RECENT = 3

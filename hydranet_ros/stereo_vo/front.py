@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hydranet_ros.camera import StereoCamera
-from hydranet_ros.lie import Array
+from hydranet_ros.geometry.camera import StereoCamera
+from hydranet_ros.geometry.lie import Array
 from hydranet_ros.stereo_vo.config import StereoVOConfig
 from hydranet_ros.stereo_vo.features import CornerDetector, Image, Mask
 from hydranet_ros.stereo_vo.motion import Tracks

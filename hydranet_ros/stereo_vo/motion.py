@@ -20,9 +20,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hydranet_ros import lie
-from hydranet_ros.camera import StereoCamera
-from hydranet_ros.lie import Array
+from hydranet_ros.geometry import lie
+from hydranet_ros.geometry.camera import StereoCamera
+from hydranet_ros.geometry.lie import Array
 from hydranet_ros.stereo_vo.noise import ROW_RATIO, TrackNoise, error_covariance, inverse_3x3
 from hydranet_ros.stereo_vo.rectification import SIZE, RectificationError, offset_basis
 from hydranet_ros.stereo_vo.sampling import pose_jacobian, transform

@@ -28,7 +28,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hydranet_ros.lie import Array
+from hydranet_ros.geometry.lie import Array
 
 # rho, and how much larger stereo noise is along the row than across it (slanted surfaces shift
 # along the row only): both measured on rendered streets, where the true disparities are known.

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from hydranet_ros import lie
-from hydranet_ros.camera import StereoCamera
-from hydranet_ros.estimates import RelativePose
-from hydranet_ros.lie import Array
+from hydranet_ros.geometry import lie
+from hydranet_ros.geometry.camera import StereoCamera
+from hydranet_ros.geometry.estimates import RelativePose
+from hydranet_ros.geometry.lie import Array
 from hydranet_ros.stereo_vo.config import StereoVOConfig
 from hydranet_ros.stereo_vo.covariance import CovarianceModel
 from hydranet_ros.stereo_vo.features import CornerDetector, Image, Mask

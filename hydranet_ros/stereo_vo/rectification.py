@@ -21,8 +21,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hydranet_ros.camera import Camera
-from hydranet_ros.lie import Array
+from hydranet_ros.geometry.camera import Camera
+from hydranet_ros.geometry.lie import Array
 
 PARAMETERS = ("t_x", "t_y", "roll", "focal", "axis_x", "axis_y", "c_x", "c_y", "k")
 SIZE = len(PARAMETERS)

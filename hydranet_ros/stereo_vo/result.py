@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from hydranet_ros.estimates import RelativePose
+from hydranet_ros.geometry.estimates import RelativePose
 
 
 class Lost(Enum):

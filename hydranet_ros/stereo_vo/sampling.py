@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from hydranet_ros import lie
-from hydranet_ros.camera import StereoCamera
-from hydranet_ros.lie import Array
+from hydranet_ros.geometry import lie
+from hydranet_ros.geometry.camera import StereoCamera
+from hydranet_ros.geometry.lie import Array
 
 # Nearest depth at which a point may project, in metres: keeps wild samples finite.
 MIN_DEPTH_M = 0.1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import cv2
 import numpy as np
 
-from hydranet_ros.lie import Array
+from hydranet_ros.geometry.lie import Array
 from hydranet_ros.stereo_vo.config import StereoVOConfig
 from hydranet_ros.stereo_vo.features import Image, Mask
 

@@ -10,7 +10,8 @@ import yaml
 
 from hydranet_ros.errors import FileError, read_text
 from hydranet_ros.flow import METHODS
-from hydranet_ros.network import LossConfig, NetworkConfig, preset
+from hydranet_ros.network.config import NetworkConfig, preset
+from hydranet_ros.network.loss import LossConfig
 from hydranet_ros.training.augment import NO_AUGMENTATION, AugmentConfig
 
 

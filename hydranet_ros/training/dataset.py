@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hydranet_ros import lie
 from hydranet_ros.errors import HydraNetError
+from hydranet_ros.geometry import lie
 from hydranet_ros.training.pairs import FlowPairs
 
 

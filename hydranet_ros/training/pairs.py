@@ -11,13 +11,14 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from hydranet_ros import lie
-from hydranet_ros.camera import CanonicalGrid
 from hydranet_ros.errors import FileError
 from hydranet_ros.files import whole_file
 from hydranet_ros.flow import CanonicalView, FlowConfig, FlowEstimator, GridFlow
-from hydranet_ros.lie import Array
-from hydranet_ros.simulation import LEFT, Street, StreetConfig
+from hydranet_ros.geometry import lie
+from hydranet_ros.geometry.camera import CanonicalGrid
+from hydranet_ros.geometry.lie import Array
+from hydranet_ros.simulation.config import StreetConfig
+from hydranet_ros.simulation.street import LEFT, Street
 from hydranet_ros.training.unusual import KINDS
 
 

@@ -11,8 +11,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from hydranet_ros.camera import Camera, StereoCamera
-from hydranet_ros.simulation import StreetConfig
+from hydranet_ros.geometry.camera import Camera, StereoCamera
+from hydranet_ros.simulation.config import StreetConfig
 
 _BASELINE_M = 0.5
 _STRANGE = 100_000  # number of the first strange street

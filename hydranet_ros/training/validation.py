@@ -8,17 +8,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from hydranet_ros import lie, metrics
-from hydranet_ros.lie import Array
-from hydranet_ros.network import (
-    Calibration,
-    HydraNet,
-    HydraOutput,
-    Prediction,
-    combine,
-    error_correlation,
-    network_input,
-)
+from hydranet_ros.geometry import lie, metrics
+from hydranet_ros.geometry.lie import Array
+from hydranet_ros.network.config import Calibration
+from hydranet_ros.network.model import HydraNet, HydraOutput
+from hydranet_ros.network.prediction import Prediction, combine
+from hydranet_ros.network.predictor import network_input
+from hydranet_ros.network.stereo import error_correlation
 from hydranet_ros.training.dataset import FlowDataset
 
 _BATCH = 256

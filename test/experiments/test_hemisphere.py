@@ -5,7 +5,6 @@ import pytest
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
-from hydranet_ros import lie
 from hydranet_ros.experiments import hemisphere
 from hydranet_ros.experiments.fitting import use_threads
 from hydranet_ros.experiments.hemisphere_world import (
@@ -22,6 +21,7 @@ from hydranet_ros.experiments.hemisphere_world import (
 from hydranet_ros.experiments.hemisphere_world import (
     test_views as drawn_test_views,
 )
+from hydranet_ros.geometry import lie
 
 
 def test_the_grid_of_landmarks() -> None:

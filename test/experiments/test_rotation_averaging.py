@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from hydranet_ros import lie
 from hydranet_ros.experiments import rotation_averaging as experiment
+from hydranet_ros.geometry import lie
 
 
 @pytest.fixture(scope="module")

@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 import torch
 
-from hydranet_ros import cli, lie
+from hydranet_ros import cli
 from hydranet_ros.errors import HydraNetError
 from hydranet_ros.experiments import seven_scenes
 from hydranet_ros.experiments.fitting import use_threads
 from hydranet_ros.experiments.seven_scenes_data import find_scenes, read_scene
+from hydranet_ros.geometry import lie
 
 
 def write_sequence(folder: Path, frames: int, seed: int) -> None:

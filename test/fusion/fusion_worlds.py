@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from hydranet_ros import lie
-from hydranet_ros.estimates import RelativePose, RelativeRotation
-from hydranet_ros.fusion import FusionConfig
+from hydranet_ros.fusion.config import FusionConfig
 from hydranet_ros.fusion.kernels import Kernel
 from hydranet_ros.fusion.window import Window, WindowNoise
+from hydranet_ros.geometry import lie
+from hydranet_ros.geometry.estimates import RelativePose, RelativeRotation
 
 PERIOD_NS = 100_000_000
 PERIOD_S = 0.1

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hydranet_ros import lie
 from hydranet_ros.fusion import factors
 from hydranet_ros.fusion.factors import Columns, Linear, States
+from hydranet_ros.geometry import lie
 
 STEP = 1e-6
 SEEDS = st.integers(0, 2**32 - 1)

@@ -9,11 +9,12 @@ import pytest
 from fusion.fusion_worlds import HONEST, PERIOD_NS, Drive, correlated, random_walk_motion
 from scipy.stats import chi2
 
-from hydranet_ros import lie
-from hydranet_ros.estimates import RelativePose, RelativeRotation
-from hydranet_ros.fusion import FusionConfig, Rejection, SlidingWindowFusion
+from hydranet_ros.fusion.config import FusionConfig
 from hydranet_ros.fusion.gating import Gate, Motion, SourceStatistics, Turn, nis
+from hydranet_ros.fusion.online import Rejection, SlidingWindowFusion
 from hydranet_ros.fusion.recording import read_recording
+from hydranet_ros.geometry import lie
+from hydranet_ros.geometry.estimates import RelativePose, RelativeRotation
 
 SIGMA_VO = np.diag([0.01**2] * 3 + [5e-4**2] * 3)
 SIGMA_HN = np.diag([1e-3**2] * 3)

@@ -20,10 +20,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import covariances
 
-from hydranet_ros import lie, metrics
-from hydranet_ros.estimates import RelativePose, RelativeRotation
-from hydranet_ros.fusion import FusedState, FusionConfig, SlidingWindowFusion
+from hydranet_ros.fusion.config import FusionConfig
+from hydranet_ros.fusion.online import FusedState, SlidingWindowFusion
 from hydranet_ros.fusion.recording import read_recording
+from hydranet_ros.geometry import lie, metrics
+from hydranet_ros.geometry.estimates import RelativePose, RelativeRotation
 
 SIGMA_VO = np.diag([0.01**2] * 3 + [5e-4**2] * 3)
 SIGMA_HN = np.diag([1e-3**2] * 3)

@@ -9,10 +9,10 @@ import pytest
 from fusion.fusion_worlds import correlated, draw
 from scipy.optimize import least_squares
 
-from hydranet_ros import lie, metrics
 from hydranet_ros.fusion.pairwise import MAX_DETERMINANT, pair_covariances, relax_pairs
 from hydranet_ros.fusion.recording import Recording, read_recording
-from hydranet_ros.trajectory import chain
+from hydranet_ros.geometry import lie, metrics
+from hydranet_ros.geometry.trajectory import chain
 
 PRINTED = {
     "00": (9.86, 2.83, 1.34, 0.63),

@@ -8,13 +8,13 @@ from fusion.fusion_worlds import Problem, correlated, draw, random_problem
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hydranet_ros import lie
 from hydranet_ros.fusion.kernels import Kernel
 from hydranet_ros.fusion.window import Window, WindowNoise
+from hydranet_ros.geometry import lie
 
 gtsam = pytest.importorskip("gtsam", reason="GTSAM is the oracle: pip install gtsam")
 
-from fusion import gtsam_twin  # noqa: E402
+from fusion import gtsam_twin
 
 PRECISE = {"max_iterations": 100, "tolerance": 1e-12}
 NEVER_CARRIED = WindowNoise(np.ones(6), np.ones(6), 1.0, 2.0)

@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from hydranet_ros import lie
-from hydranet_ros.camera import CanonicalGrid
-from hydranet_ros.network import HydraNet, epipolar, preset, quaternion
+from hydranet_ros.geometry import lie
+from hydranet_ros.geometry.camera import CanonicalGrid
+from hydranet_ros.network import epipolar, quaternion
+from hydranet_ros.network.config import preset
+from hydranet_ros.network.model import HydraNet
 
 GRID = CanonicalGrid()
 POINTS = epipolar.grid_points(GRID)

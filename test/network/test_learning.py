@@ -6,19 +6,15 @@ import numpy as np
 import pytest
 import torch
 
-from hydranet_ros.camera import CanonicalGrid
-from hydranet_ros.network import (
-    HydraNet,
-    LossConfig,
-    Prediction,
-    bootstrap_weights,
-    combine,
-    loss,
-    network_input,
-    preset,
-)
+from hydranet_ros.geometry.camera import CanonicalGrid
 from hydranet_ros.network import quaternion as quat
+from hydranet_ros.network.bootstrap import bootstrap_weights
+from hydranet_ros.network.config import preset
 from hydranet_ros.network.epipolar import grid_points
+from hydranet_ros.network.loss import LossConfig, loss
+from hydranet_ros.network.model import HydraNet
+from hydranet_ros.network.prediction import Prediction, combine
+from hydranet_ros.network.predictor import network_input
 
 
 @pytest.fixture(autouse=True)

@@ -8,11 +8,12 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from hydranet_ros.camera import CanonicalGrid
 from hydranet_ros.errors import FileError
-from hydranet_ros.network import HydraNet, load_imagenet, preset
-from hydranet_ros.network.config import PRESETS, Calibration, NetworkConfig
+from hydranet_ros.geometry.camera import CanonicalGrid
+from hydranet_ros.network.config import PRESETS, Calibration, NetworkConfig, preset
 from hydranet_ros.network.heads import ManyLinear
+from hydranet_ros.network.model import HydraNet
+from hydranet_ros.network.resnet import load_imagenet
 
 # What each preset is made of, counted by hand: (inputs + 1) * outputs per linear layer.
 CONV = [2, 64, 128, 256, 512, 1024, 1024, 1024]

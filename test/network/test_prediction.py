@@ -6,16 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from hydranet_ros import lie
 from hydranet_ros.errors import HydraNetError
-from hydranet_ros.network import (
-    Calibration,
-    HydraOutput,
-    Prediction,
-    combine,
-    combine_stereo,
-    error_correlation,
-)
+from hydranet_ros.geometry import lie
+from hydranet_ros.network.config import Calibration
+from hydranet_ros.network.model import HydraOutput
+from hydranet_ros.network.prediction import Prediction, combine
+from hydranet_ros.network.stereo import combine_stereo, error_correlation
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import CameraInfo, Image
 
-from hydranet_ros.camera import StereoCamera
+from hydranet_ros.geometry.camera import StereoCamera
 from hydranet_ros.ros.managed import RCLError
 
 RELIABLE = QoSProfile(depth=1000, reliability=ReliabilityPolicy.RELIABLE)

@@ -24,7 +24,8 @@ from sensor_msgs.msg import CameraInfo, CompressedImage, Image, Imu, TimeReferen
 from hydranet_ros.ros.conversions import stamp_ns
 from hydranet_ros.ros.hydranet_node import HydraNetNode
 from hydranet_ros.ros.stereo_vo_node import StereoVONode
-from hydranet_ros.simulation import Street, StreetConfig
+from hydranet_ros.simulation.config import StreetConfig
+from hydranet_ros.simulation.street import Street
 
 PERIOD = 100_000_000
 REPLAY = {"input__reliability": "reliable", "input__depth": 100, "input__queue": 100}

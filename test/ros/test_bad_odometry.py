@@ -18,10 +18,10 @@ from sensor_msgs.msg import TimeReference
 from std_srvs.srv import Trigger
 from visualization_msgs.msg import MarkerArray
 
-from hydranet_ros import lie
 from hydranet_ros.errors import BadInput
-from hydranet_ros.estimates import RelativePose, RelativeRotation
-from hydranet_ros.fusion import SlidingWindowFusion
+from hydranet_ros.fusion.online import SlidingWindowFusion
+from hydranet_ros.geometry import lie
+from hydranet_ros.geometry.estimates import RelativePose, RelativeRotation
 from hydranet_ros.ros import conversions as c
 from hydranet_ros.ros.frames import FramesConfig
 from hydranet_ros.ros.fusion_node import FusionNode

@@ -8,8 +8,8 @@ import pytest
 
 rclpy = pytest.importorskip("rclpy", reason="no ROS 2 here: neither sourced nor from wheels")
 
-from geometry_msgs.msg import PoseWithCovarianceStamped  # noqa: E402
-from rclpy.executors import SingleThreadedExecutor  # noqa: E402
+from geometry_msgs.msg import PoseWithCovarianceStamped
+from rclpy.executors import SingleThreadedExecutor
 
 
 def test_a_pose_with_covariance_arrives_as_it_was_sent() -> None:

@@ -9,9 +9,9 @@ pytest.importorskip("rclpy", reason="no ROS 2 here: neither sourced nor from whe
 
 from geometry_msgs.msg import PoseWithCovarianceStamped
 
-from hydranet_ros import lie
 from hydranet_ros.errors import HydraNetError
-from hydranet_ros.estimates import RelativeRotation
+from hydranet_ros.geometry import lie
+from hydranet_ros.geometry.estimates import RelativeRotation
 from hydranet_ros.ros import conversions as c
 
 SAMPLES = 200_000

@@ -14,10 +14,10 @@ from conftest import ROOT
 rclpy = pytest.importorskip("rclpy", reason="no ROS 2 here: neither sourced nor from wheels")
 torch = pytest.importorskip("torch", reason="rotations from images need torch")
 
-from diagnostic_msgs.msg import DiagnosticArray  # noqa: E402
-from geometry_msgs.msg import PoseWithCovarianceStamped  # noqa: E402
-from nav_msgs.msg import Odometry  # noqa: E402
-from ros.node_processes import (  # noqa: E402
+from diagnostic_msgs.msg import DiagnosticArray
+from geometry_msgs.msg import PoseWithCovarianceStamped
+from nav_msgs.msg import Odometry
+from ros.node_processes import (
     FUSED_FROM,
     REMAPS,
     REPLAY,
@@ -26,16 +26,16 @@ from ros.node_processes import (  # noqa: E402
     StereoRig,
     processes,
 )
-from sensor_msgs.msg import Imu, TimeReference  # noqa: E402
+from sensor_msgs.msg import Imu, TimeReference
 
-from hydranet_ros import lie  # noqa: E402
-from hydranet_ros.fusion import SlidingWindowFusion  # noqa: E402
-from hydranet_ros.gyro import VisualGyro, open_predictor  # noqa: E402
-from hydranet_ros.pipeline import OWN_SOURCES, Pipeline  # noqa: E402
-from hydranet_ros.ros.conversions import covariance_matrix, pose_matrix, stamp_ns  # noqa: E402
-from hydranet_ros.ros.frames import FramesConfig  # noqa: E402
-from hydranet_ros.sources import KittiFolder  # noqa: E402
-from hydranet_ros.stereo_vo import StereoVO  # noqa: E402
+from hydranet_ros.fusion.online import SlidingWindowFusion
+from hydranet_ros.geometry import lie
+from hydranet_ros.gyro import VisualGyro, open_predictor
+from hydranet_ros.pipeline import OWN_SOURCES, Pipeline
+from hydranet_ros.ros.conversions import covariance_matrix, pose_matrix, stamp_ns
+from hydranet_ros.ros.frames import FramesConfig
+from hydranet_ros.sources import KittiFolder
+from hydranet_ros.stereo_vo.odometry import StereoVO
 
 FRAMES = 200
 T_b_c = FramesConfig().T_b_c

@@ -27,7 +27,7 @@ from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import Image
 
 from hydranet_ros import fast_dds
-from hydranet_ros.camera import Camera, StereoCamera
+from hydranet_ros.geometry.camera import Camera, StereoCamera
 from hydranet_ros.ros.conversions import stamp_ns
 from hydranet_ros.ros.fusion_node import FusionNode
 from hydranet_ros.ros.stereo_vo_node import StereoVONode

@@ -14,7 +14,7 @@ from rclpy.node import Node
 from rclpy.parameter import Parameter
 
 from hydranet_ros.errors import HydraNetError
-from hydranet_ros.fusion import FusionConfig
+from hydranet_ros.fusion.config import FusionConfig
 from hydranet_ros.ros.fusion_node import FusionNodeConfig
 from hydranet_ros.ros.hydranet_node import HydraNetNodeConfig
 from hydranet_ros.ros.parameters import Parameters, build, walk

@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("rclpy", reason="no ROS 2 here: neither sourced nor from wheels")
 
-from hydranet_ros.estimates import RelativePose, RelativeRotation
+from hydranet_ros.geometry.estimates import RelativePose, RelativeRotation
 from hydranet_ros.ros.intake import MOST_UNMATCHED, Matcher
 from hydranet_ros.ros.partners import Partners
 

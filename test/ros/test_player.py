@@ -18,17 +18,17 @@ import pytest
 rclpy = pytest.importorskip("rclpy", reason="no ROS 2 here: neither sourced nor from wheels")
 pytest.importorskip("rosbags", reason="no rosbags here: pip install rosbags")
 
-from nav_msgs.msg import Odometry  # noqa: E402
-from nav_msgs.msg import Path as PathMessage  # noqa: E402
-from rclpy.executors import SingleThreadedExecutor  # noqa: E402
-from rclpy.qos import QoSProfile  # noqa: E402
-from rosgraph_msgs.msg import Clock  # noqa: E402
-from sensor_msgs.msg import CameraInfo, Image  # noqa: E402
+from nav_msgs.msg import Odometry
+from nav_msgs.msg import Path as PathMessage
+from rclpy.executors import SingleThreadedExecutor
+from rclpy.qos import QoSProfile
+from rosgraph_msgs.msg import Clock
+from sensor_msgs.msg import CameraInfo, Image
 
-from hydranet_ros.bags.recording import recorded  # noqa: E402
-from hydranet_ros.bags.writing import write_bag  # noqa: E402
-from hydranet_ros.camera import StereoCamera  # noqa: E402
-from hydranet_ros.sources import Frame, SimulatedStreet, Source, open_source  # noqa: E402
+from hydranet_ros.bags.recording import recorded
+from hydranet_ros.bags.writing import write_bag
+from hydranet_ros.geometry.camera import StereoCamera
+from hydranet_ros.sources import Frame, SimulatedStreet, Source, open_source
 
 FRAMES = 12
 TOPICS = {

@@ -26,7 +26,8 @@ from ros.node_processes import (
 )
 
 from hydranet_ros.ros.conversions import pose_matrix, stamp_ns
-from hydranet_ros.simulation import Street, StreetConfig
+from hydranet_ros.simulation.config import StreetConfig
+from hydranet_ros.simulation.street import Street
 
 FRAMES = 10
 PERIOD_NS = 100_000_000

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from hydranet_ros import lie
-from hydranet_ros.camera import CanonicalGrid
+from hydranet_ros.geometry import lie
+from hydranet_ros.geometry.camera import CanonicalGrid
 from hydranet_ros.network.epipolar import grid_points
 from hydranet_ros.training.augment import NO_AUGMENTATION, Augmentation, AugmentConfig
 from hydranet_ros.training.dataset import Batch

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import torch
 
-from hydranet_ros import lie
-from hydranet_ros.camera import CanonicalGrid
 from hydranet_ros.errors import FileError
+from hydranet_ros.geometry import lie
+from hydranet_ros.geometry.camera import CanonicalGrid
 from hydranet_ros.network.epipolar import grid_points
 from hydranet_ros.training import checkpoint
 from hydranet_ros.training.config import DataConfig, TrainingConfig

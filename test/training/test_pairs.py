@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hydranet_ros import lie
 from hydranet_ros.errors import FileError
-from hydranet_ros.simulation import Street
+from hydranet_ros.geometry import lie
+from hydranet_ros.simulation.street import Street
 from hydranet_ros.training.pairs import frame_steps, read_pairs, rendered_pairs, write_pairs
 from hydranet_ros.training.streets import random_street, strange_street
 from hydranet_ros.training.unusual import KINDS

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from hydranet_ros import lie
-from hydranet_ros.lie import Array
+from hydranet_ros.geometry import lie
+from hydranet_ros.geometry.lie import Array
 
 # How far R R^T may be from the identity: float32 messages and text files round to about 1e-6.
 ROTATION_TOLERANCE = 1e-4

@@ -19,10 +19,10 @@ import numpy as np
 from numpy.lib.npyio import NpzFile
 from numpy.typing import ArrayLike, NDArray
 
-from hydranet_ros import lie
 from hydranet_ros.errors import FileError, HydraNetError, read_text
-from hydranet_ros.estimates import ROTATION_TOLERANCE
-from hydranet_ros.lie import Array
+from hydranet_ros.geometry import lie
+from hydranet_ros.geometry.estimates import ROTATION_TOLERANCE
+from hydranet_ros.geometry.lie import Array
 
 KITTI_COLUMNS = 12
 TUM_COLUMNS = 8

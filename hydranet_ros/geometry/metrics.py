@@ -14,8 +14,8 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from hydranet_ros import lie
-from hydranet_ros.lie import Array
+from hydranet_ros.geometry import lie
+from hydranet_ros.geometry.lie import Array
 
 SEGMENT_LENGTHS_M = np.arange(100.0, 801.0, 100.0)
 DEVKIT_STRIDE = 10

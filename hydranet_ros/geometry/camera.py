@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hydranet_ros.errors import FileError, read_text
-from hydranet_ros.lie import Array
+from hydranet_ros.geometry.lie import Array
 
 
 @dataclass(frozen=True)

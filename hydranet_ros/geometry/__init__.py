@@ -1,0 +1,1 @@
+"""Poses, cameras, estimates with covariance, trajectories and their errors."""
