@@ -18,11 +18,12 @@ from itertools import pairwise
 
 import numpy as np
 
-from hydranet_ros import flow
-from hydranet_ros.flow import CanonicalView, DisConfig, FlowConfig, FlowEstimator, GridFlow
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.camera import Camera
 from hydranet_ros.geometry.lie import Array
+from hydranet_ros.gyro import flow
+from hydranet_ros.gyro.flow import DisConfig, FlowConfig, FlowEstimator
+from hydranet_ros.gyro.grid import CanonicalView, GridFlow
 from hydranet_ros.simulation.config import StreetConfig
 from hydranet_ros.simulation.street import Street
 from hydranet_ros.sources import KittiFolder

@@ -16,12 +16,12 @@ import cv2
 import numpy as np
 from timing import times_ms
 
-from hydranet_ros.flow import farneback
 from hydranet_ros.geometry.camera import Camera
-from hydranet_ros.gyro import VisualGyro, open_predictor
-from hydranet_ros.network.config import preset
-from hydranet_ros.network.model import HydraNet
-from hydranet_ros.network.predictor import Predictor
+from hydranet_ros.gyro.config import preset
+from hydranet_ros.gyro.flow import farneback
+from hydranet_ros.gyro.network import HydraNet
+from hydranet_ros.gyro.predictor import Predictor
+from hydranet_ros.gyro.visual_gyro import VisualGyro, open_predictor
 from hydranet_ros.simulation.config import StreetConfig
 from hydranet_ros.simulation.street import Street
 from hydranet_ros.sources import KittiFolder

@@ -13,9 +13,9 @@ import argparse
 import numpy as np
 from timing import times_ms
 
-from hydranet_ros.network.config import preset
-from hydranet_ros.network.model import HydraNet
-from hydranet_ros.network.predictor import Predictor
+from hydranet_ros.gyro.config import preset
+from hydranet_ros.gyro.network import HydraNet
+from hydranet_ros.gyro.predictor import Predictor
 
 
 def forward_ms(name: str, repeats: int) -> tuple[int, float, float]:

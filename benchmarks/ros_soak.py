@@ -21,7 +21,7 @@ import numpy as np
 from ros_nodes import NODES, Bench, add_options, running
 from timing import times_ms
 
-from hydranet_ros.flow import farneback
+from hydranet_ros.gyro.flow import farneback
 from hydranet_ros.sources import Frame, open_source
 
 MOST_GROWTH = 0.05

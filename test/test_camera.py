@@ -7,12 +7,8 @@ from hypothesis import strategies as st
 from strategies import SHAPES
 
 from hydranet_ros.errors import FileError
-from hydranet_ros.geometry.camera import (
-    Camera,
-    CanonicalGrid,
-    StereoCamera,
-    read_kitti_calibration,
-)
+from hydranet_ros.geometry.camera import Camera, StereoCamera, read_kitti_calibration
+from hydranet_ros.gyro.grid import CanonicalGrid
 
 # Unlike any real one in fx != fy, so that the two cannot be mixed up.
 CAMERA = Camera(fx=700.0, fy=650.0, cx=600.0, cy=180.0)

@@ -13,12 +13,12 @@ import cv2
 import numpy as np
 import pytest
 
-from hydranet_ros.flow import FlowConfig, FlowEstimator
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.camera import Camera
 from hydranet_ros.geometry.estimates import RelativeRotation
-from hydranet_ros.gyro import DEFAULT_WEIGHTS, VisualGyro, open_predictor
-from hydranet_ros.network.predictor import Predictor
+from hydranet_ros.gyro.flow import FlowConfig, FlowEstimator
+from hydranet_ros.gyro.predictor import Predictor
+from hydranet_ros.gyro.visual_gyro import DEFAULT_WEIGHTS, VisualGyro, open_predictor
 from hydranet_ros.simulation.config import StreetConfig
 from hydranet_ros.simulation.street import Street
 from hydranet_ros.sources import KittiFolder

@@ -11,17 +11,12 @@ import numpy as np
 import pytest
 
 import hydranet_ros
-from hydranet_ros import flow
 from hydranet_ros.errors import HydraNetError
-from hydranet_ros.flow import (
-    CanonicalView,
-    DisConfig,
-    FarnebackConfig,
-    FlowConfig,
-    FlowEstimator,
-)
 from hydranet_ros.geometry import lie
-from hydranet_ros.geometry.camera import Camera, CanonicalGrid, read_kitti_calibration
+from hydranet_ros.geometry.camera import Camera, read_kitti_calibration
+from hydranet_ros.gyro import flow
+from hydranet_ros.gyro.flow import DisConfig, FarnebackConfig, FlowConfig, FlowEstimator
+from hydranet_ros.gyro.grid import CanonicalGrid, CanonicalView
 from hydranet_ros.simulation.config import StreetConfig
 from hydranet_ros.simulation.street import Street
 
@@ -55,7 +50,7 @@ def _one_thread():
 def with_torch():
     """The modules torch and flow_torch."""
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
-    from hydranet_ros import flow_torch
+    from hydranet_ros.gyro import flow_torch
 
     return torch, flow_torch
 
@@ -339,7 +334,7 @@ def test_flow_of_the_camera_is_averaged_over_the_cells(name, k):
     camera, shape = CAMERAS[name]
     if name == "narrow" and k == 1:
         pytest.skip("sees less than 32 of the grid's rows")
-    view = CanonicalView(camera, shape, config=FlowConfig(pixels_per_cell=k))
+    view = CanonicalView(camera, shape, pixels_per_cell=k)
     A = np.array([[0.03, -0.01], [0.02, 0.04]])
     at = camera.normalise(pixels(shape))
     found = view.camera_flow_to_grid((at @ A.T * (camera.fx, camera.fy)).astype(np.float32))
@@ -350,7 +345,7 @@ def test_flow_of_the_camera_is_averaged_over_the_cells(name, k):
 
 
 def test_the_grid_has_the_mean_over_a_cell_and_not_a_sample():
-    view = CanonicalView(GRID.camera(3), (144, 480), config=FlowConfig(margin_cells=0))
+    view = CanonicalView(GRID.camera(3), (144, 480), margin_cells=0)
     rng = np.random.default_rng(0)
     field = rng.normal(size=(144, 480, 2)).astype(np.float32)
     expected = field.reshape(48, 3, 160, 3, 2).mean(axis=(1, 3)) / 288.0
@@ -373,7 +368,7 @@ def test_a_fine_pattern_does_not_alias():
 def test_torch_resamples_as_opencv_does(name, margin):
     torch, flow_torch = with_torch()
     camera, shape = CAMERAS[name]
-    view = CanonicalView(camera, shape, config=FlowConfig(margin_cells=margin))
+    view = CanonicalView(camera, shape, margin_cells=margin)
     device_flow = flow_torch.DeviceFlow(view)
     image = rotated_pair(name)[0]
     warped = device_flow.image(torch.from_numpy(image)[None])[0].numpy()
@@ -567,7 +562,7 @@ def test_a_device_that_is_not_there_says_what_to_do(device):
 
 def test_without_torch_the_torch_method_says_what_to_do(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
-    monkeypatch.delitem(sys.modules, "hydranet_ros.flow_torch", raising=False)
+    monkeypatch.delitem(sys.modules, "hydranet_ros.gyro.flow_torch", raising=False)
     monkeypatch.delattr(hydranet_ros, "flow_torch", raising=False)
     with pytest.raises(HydraNetError, match="needs PyTorch: pip install torch"):
         FlowEstimator(SMALL, SMALL_SHAPE, FlowConfig("farneback_torch"))
@@ -575,7 +570,7 @@ def test_without_torch_the_torch_method_says_what_to_do(monkeypatch):
 
 
 def test_flow_does_without_torch():
-    code = "import sys, hydranet_ros.flow; sys.exit('torch' in sys.modules)"
+    code = "import sys, hydranet_ros.gyro.flow; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

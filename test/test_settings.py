@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, fields, is_dataclass
 
 import pytest
 
-from hydranet_ros.flow import DisConfig, FarnebackConfig, FlowConfig
 from hydranet_ros.fusion.config import FusionConfig
+from hydranet_ros.gyro.flow import DisConfig, FarnebackConfig, FlowConfig
 from hydranet_ros.settings import about, check, default_of
 from hydranet_ros.stereo_vo.config import StereoVOConfig
 

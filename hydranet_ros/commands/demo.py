@@ -90,7 +90,7 @@ def check(options: argparse.Namespace) -> None:
         raise HydraNetError(f"--frames {options.frames}: must be at least 3")
     if not 0.0 < options.rate <= 1000.0:
         raise HydraNetError(f"--rate {options.rate}: must be above 0 and at most 1000")
-    from hydranet_ros.gyro import DEFAULT_WEIGHTS
+    from hydranet_ros.gyro.visual_gyro import DEFAULT_WEIGHTS
     from hydranet_ros.report.page import require_matplotlib
 
     weights = Path(options.weights) if options.weights else DEFAULT_WEIGHTS

@@ -17,7 +17,7 @@ from hydranet_ros.commands.run_figures import calibration_table, figures_table
 from hydranet_ros.commands.run_results import Results
 from hydranet_ros.errors import HydraNetError
 from hydranet_ros.fusion.online import SlidingWindowFusion
-from hydranet_ros.gyro import VisualGyro, open_predictor
+from hydranet_ros.gyro.visual_gyro import VisualGyro, open_predictor
 from hydranet_ros.pipeline import OWN_SOURCES, Pipeline
 from hydranet_ros.sources import STREET, Frame, Source, open_source
 from hydranet_ros.stereo_vo.odometry import StereoVO

@@ -59,7 +59,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 def run(options: argparse.Namespace) -> None:
     """Prepare the data, train, calibrate, write."""
     try:
-        from hydranet_ros.devices import choose_device
+        from hydranet_ros.gyro.device import choose_device
         from hydranet_ros.training.config import read_config
         from hydranet_ros.training.processes import joined_processes
     except ModuleNotFoundError as error:
@@ -100,7 +100,7 @@ def _data(config: TrainingConfig, options: argparse.Namespace, processes: Proces
 def _finish(
     config: TrainingConfig, training: Training, data: Data, options: argparse.Namespace
 ) -> None:
-    from hydranet_ros.network.weights import Provenance, Weights, save_weights
+    from hydranet_ros.gyro.weights import Provenance, Weights, save_weights
     from hydranet_ros.training.validation import calibrate, evaluate
 
     model = training.best_network().cpu()

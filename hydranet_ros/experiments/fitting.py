@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 from tqdm import tqdm
 
-from hydranet_ros.devices import choose_device
 from hydranet_ros.geometry import lie, metrics
 from hydranet_ros.geometry.lie import Array
+from hydranet_ros.gyro.config import Calibration, NetworkConfig
+from hydranet_ros.gyro.device import choose_device
+from hydranet_ros.gyro.network import HydraNet, HydraOutput
+from hydranet_ros.gyro.prediction import Prediction, combine
 from hydranet_ros.network.bootstrap import bootstrap_weights
-from hydranet_ros.network.config import Calibration, NetworkConfig
 from hydranet_ros.network.loss import LossConfig, loss
-from hydranet_ros.network.model import HydraNet, HydraOutput
-from hydranet_ros.network.prediction import Prediction, combine
 
 _CALIBRATION_STEPS = 20
 

@@ -41,7 +41,7 @@ from hydranet_ros.experiments.outcome import Expected, Outcome, Row
 from hydranet_ros.experiments.plots import AXES, error_bands, grid
 from hydranet_ros.geometry import lie, metrics
 from hydranet_ros.geometry.lie import Array
-from hydranet_ros.network.config import NetworkConfig, preset
+from hydranet_ros.gyro.config import NetworkConfig, preset
 from hydranet_ros.network.loss import LossConfig
 
 if TYPE_CHECKING:

@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hydranet_ros.devices import choose_device
 from hydranet_ros.errors import FileError, HydraNetError
 from hydranet_ros.experiments.fitting import Evaluation
 from hydranet_ros.experiments.outcome import Outcome
 from hydranet_ros.experiments.plots import AXES, error_bands, grid
-from hydranet_ros.network.prediction import combine
+from hydranet_ros.gyro.device import choose_device
+from hydranet_ros.gyro.prediction import combine
 from hydranet_ros.training.config import PAPER, TrainingConfig
 from hydranet_ros.training.dataset import FlowDataset
 from hydranet_ros.training.kitti import kitti_pairs

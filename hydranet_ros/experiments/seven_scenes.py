@@ -24,8 +24,8 @@ from hydranet_ros.experiments.fitting import Evaluation, FitConfig, evaluate, fi
 from hydranet_ros.experiments.outcome import Outcome, Row
 from hydranet_ros.experiments.plots import error_bands
 from hydranet_ros.experiments.seven_scenes_data import Scene, find_scenes, read_scene
-from hydranet_ros.network.config import preset
-from hydranet_ros.network.resnet import load_imagenet
+from hydranet_ros.gyro.config import preset
+from hydranet_ros.gyro.paper_bodies import load_imagenet
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

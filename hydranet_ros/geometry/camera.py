@@ -12,7 +12,7 @@ from os import PathLike
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from hydranet_ros.errors import FileError, read_text
 from hydranet_ros.geometry.lie import Array
@@ -158,53 +158,3 @@ def _projection(path: Path, line: int, name: str, values: str) -> Array:
     if not np.isfinite(matrix).all():
         raise FileError(path, f"{name} has numbers that are not finite", line)
     return matrix.reshape(3, 4)
-
-
-# --- the canonical grid --------------------------------------------------------------------------
-
-# A cell whose edge is that of the image must not be lost to rounding.
-_EDGE_PX = 1e-6
-
-
-@dataclass(frozen=True)
-class CanonicalGrid:
-    """Square cells of the plane z = 1 about the optical axis, the same for every camera.
-
-    Cell (r, c) is centred on y/z = (r + 1/2 - rows/2) cell and x/z = (c + 1/2 - columns/2) cell.
-    By default |x/z| <= 0.833 and |y/z| <= 0.25, 79.6 x 28.1 deg, which a camera of KITTI about
-    fills: 1241 x 376 pixels of f = 719 reach from -0.845 to 0.882 and from -0.258 to 0.265. A
-    wider camera is cropped; what a narrower one does not see is masked.
-    """
-
-    rows: int = 48
-    columns: int = 160
-    cell: float = 1.0 / 96.0
-
-    def __post_init__(self) -> None:
-        if self.rows < 1 or self.columns < 1:
-            raise ValueError(f"a grid needs rows and columns, got {self.rows} x {self.columns}")
-        if not np.isfinite(self.cell) or self.cell <= 0.0:
-            raise ValueError(f"the size of a cell must be positive, got {self.cell}")
-
-    @property
-    def centres(self) -> Array:
-        """(rows, columns, 2) normalised coordinates x/z, y/z of the centres of the cells."""
-        c, r = np.meshgrid(np.arange(self.columns), np.arange(self.rows))
-        return self.camera().normalise(np.stack([c, r], axis=-1))
-
-    def camera(self, pixels_per_cell: int = 1) -> Camera:
-        """The camera whose image is the grid, with so many pixels along the edge of a cell."""
-        if pixels_per_cell < 1:
-            raise ValueError(f"a cell needs at least one pixel, got {pixels_per_cell}")
-        focal = pixels_per_cell / self.cell
-        size = np.array([self.columns, self.rows]) * pixels_per_cell
-        cx, cy = (float(s) for s in 0.5 * (size - 1))
-        return Camera(focal, focal, cx, cy)
-
-    def seen_by(self, camera: Camera, image_shape: tuple[int, int]) -> NDArray[np.bool_]:
-        """(rows, columns): whether all of a cell is in an image of (height, width) pixels."""
-        half = 0.5 * self.cell * np.array([camera.fx, camera.fy])
-        middle = self.centres * (camera.fx, camera.fy) + (camera.cx, camera.cy)
-        last = np.array(image_shape[::-1]) - 0.5
-        inside = (middle - half >= -0.5 - _EDGE_PX) & (middle + half <= last + _EDGE_PX)
-        return np.asarray(inside.all(axis=-1))

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, distributed
 
-from hydranet_ros.network import quaternion
-from hydranet_ros.network.model import HydraOutput
+from hydranet_ros.gyro import quaternion
+from hydranet_ros.gyro.network import HydraOutput
 
 KINDS = ("nll", "split")
 

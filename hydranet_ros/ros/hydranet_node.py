@@ -15,11 +15,10 @@ import numpy as np
 from geometry_msgs.msg import PoseWithCovarianceStamped
 from sensor_msgs.msg import CameraInfo, Image, Imu, TimeReference
 
-from hydranet_ros.flow import FlowConfig
 from hydranet_ros.geometry.estimates import RelativeRotation
-from hydranet_ros.gyro import VisualGyro, open_predictor
+from hydranet_ros.gyro.flow import FlowConfig, flow_picture
+from hydranet_ros.gyro.visual_gyro import VisualGyro, open_predictor
 from hydranet_ros.ros import conversions
-from hydranet_ros.ros.flow_picture import flow_picture
 from hydranet_ros.ros.image_node import MONO, STEREO, ImageNode, ImageNodeConfig
 from hydranet_ros.ros.images import image_message
 from hydranet_ros.ros.intake import Arrival
@@ -34,7 +33,7 @@ from hydranet_ros.sensor_messages.pixels import Grey
 from hydranet_ros.settings import about, check
 
 if TYPE_CHECKING:
-    from hydranet_ros.network.predictor import Predictor
+    from hydranet_ros.gyro.predictor import Predictor
 
 TRIES = 3  # torch traces at the first prediction and optimises what it traced at the next two
 

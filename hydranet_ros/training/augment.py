@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from hydranet_ros.network import quaternion
+from hydranet_ros.gyro import quaternion
 from hydranet_ros.training.dataset import Batch
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import yaml
 
 from hydranet_ros.errors import FileError, read_text
-from hydranet_ros.flow import METHODS
-from hydranet_ros.network.config import NetworkConfig, preset
+from hydranet_ros.gyro.config import NetworkConfig, preset
+from hydranet_ros.gyro.flow import METHODS
 from hydranet_ros.network.loss import LossConfig
 from hydranet_ros.training.augment import NO_AUGMENTATION, AugmentConfig
 

@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from hydranet_ros.gyro.epipolar import grid_points
+from hydranet_ros.gyro.network import HydraNet, HydraOutput
+from hydranet_ros.gyro.predictor import network_input
 from hydranet_ros.network.bootstrap import bootstrap_weights
-from hydranet_ros.network.epipolar import grid_points
 from hydranet_ros.network.loss import loss
-from hydranet_ros.network.model import HydraNet, HydraOutput
-from hydranet_ros.network.predictor import network_input
 from hydranet_ros.training import checkpoint
 from hydranet_ros.training.augment import Augmentation
 from hydranet_ros.training.config import TrainingConfig

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from hydranet_ros.network import quaternion
-from hydranet_ros.network.model import HydraOutput
+from hydranet_ros.gyro import quaternion
+from hydranet_ros.gyro.network import HydraOutput
 
 _TOLERANCE = 0.3  # of what heads should differ by: an error of this size costs 1/2 per axis
 

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from hydranet_ros.errors import FileError
 from hydranet_ros.files import whole_file
-from hydranet_ros.flow import CanonicalView, FlowConfig, FlowEstimator, GridFlow
 from hydranet_ros.geometry import lie
-from hydranet_ros.geometry.camera import CanonicalGrid
 from hydranet_ros.geometry.lie import Array
+from hydranet_ros.gyro.flow import FlowConfig, FlowEstimator
+from hydranet_ros.gyro.grid import CanonicalGrid, CanonicalView, GridFlow
 from hydranet_ros.simulation.config import StreetConfig
 from hydranet_ros.simulation.street import LEFT, Street
 from hydranet_ros.training.unusual import KINDS

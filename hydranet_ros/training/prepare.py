@@ -20,7 +20,7 @@ from tqdm import tqdm
 
 from hydranet_ros import __version__
 from hydranet_ros.errors import FileError
-from hydranet_ros.flow import unchecked_flow
+from hydranet_ros.gyro.flow import unchecked_flow
 from hydranet_ros.simulation.street import LEFT, RIGHT
 from hydranet_ros.training.config import DataConfig, TrainingConfig
 from hydranet_ros.training.dataset import FlowDataset

@@ -10,11 +10,10 @@ from numpy.typing import NDArray
 
 from hydranet_ros.geometry import lie, metrics
 from hydranet_ros.geometry.lie import Array
-from hydranet_ros.network.config import Calibration
-from hydranet_ros.network.model import HydraNet, HydraOutput
-from hydranet_ros.network.prediction import Prediction, combine
-from hydranet_ros.network.predictor import network_input
-from hydranet_ros.network.stereo import error_correlation
+from hydranet_ros.gyro.config import Calibration
+from hydranet_ros.gyro.network import HydraNet, HydraOutput
+from hydranet_ros.gyro.prediction import Prediction, combine, error_correlation
+from hydranet_ros.gyro.predictor import network_input
 from hydranet_ros.training.dataset import FlowDataset
 
 _BATCH = 256

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from hydranet_ros.geometry import lie
-from hydranet_ros.geometry.camera import CanonicalGrid
-from hydranet_ros.network import epipolar, quaternion
-from hydranet_ros.network.config import preset
-from hydranet_ros.network.model import HydraNet
+from hydranet_ros.gyro import epipolar, quaternion
+from hydranet_ros.gyro.config import preset
+from hydranet_ros.gyro.grid import CanonicalGrid
+from hydranet_ros.gyro.network import HydraNet
 
 GRID = CanonicalGrid()
 POINTS = epipolar.grid_points(GRID)

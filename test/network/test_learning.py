@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 import torch
 
-from hydranet_ros.geometry.camera import CanonicalGrid
-from hydranet_ros.network import quaternion as quat
+from hydranet_ros.gyro import quaternion as quat
+from hydranet_ros.gyro.config import preset
+from hydranet_ros.gyro.epipolar import grid_points
+from hydranet_ros.gyro.grid import CanonicalGrid
+from hydranet_ros.gyro.network import HydraNet
+from hydranet_ros.gyro.prediction import Prediction, combine
+from hydranet_ros.gyro.predictor import network_input
 from hydranet_ros.network.bootstrap import bootstrap_weights
-from hydranet_ros.network.config import preset
-from hydranet_ros.network.epipolar import grid_points
 from hydranet_ros.network.loss import LossConfig, loss
-from hydranet_ros.network.model import HydraNet
-from hydranet_ros.network.prediction import Prediction, combine
-from hydranet_ros.network.predictor import network_input
 
 
 @pytest.fixture(autouse=True)

@@ -7,10 +7,10 @@ import pytest
 import torch
 from scipy.stats import multivariate_normal
 
-from hydranet_ros.network import quaternion as quat
+from hydranet_ros.gyro import quaternion as quat
+from hydranet_ros.gyro.network import HydraOutput
 from hydranet_ros.network.bootstrap import bootstrap_weights
 from hydranet_ros.network.loss import LossConfig, loss, negative_log_likelihood
-from hydranet_ros.network.model import HydraOutput
 
 
 @pytest.fixture

@@ -9,11 +9,11 @@ import torch
 from safetensors.torch import save_file
 
 from hydranet_ros.errors import FileError
-from hydranet_ros.geometry.camera import CanonicalGrid
-from hydranet_ros.network.config import PRESETS, Calibration, NetworkConfig, preset
-from hydranet_ros.network.heads import ManyLinear
-from hydranet_ros.network.model import HydraNet
-from hydranet_ros.network.resnet import load_imagenet
+from hydranet_ros.gyro.config import PRESETS, Calibration, NetworkConfig, preset
+from hydranet_ros.gyro.grid import CanonicalGrid
+from hydranet_ros.gyro.heads import ManyLinear
+from hydranet_ros.gyro.network import HydraNet
+from hydranet_ros.gyro.paper_bodies import load_imagenet
 
 # What each preset is made of, counted by hand: (inputs + 1) * outputs per linear layer.
 CONV = [2, 64, 128, 256, 512, 1024, 1024, 1024]

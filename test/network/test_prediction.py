@@ -8,10 +8,9 @@ import torch
 
 from hydranet_ros.errors import HydraNetError
 from hydranet_ros.geometry import lie
-from hydranet_ros.network.config import Calibration
-from hydranet_ros.network.model import HydraOutput
-from hydranet_ros.network.prediction import Prediction, combine
-from hydranet_ros.network.stereo import combine_stereo, error_correlation
+from hydranet_ros.gyro.config import Calibration
+from hydranet_ros.gyro.network import HydraOutput
+from hydranet_ros.gyro.prediction import Prediction, combine, combine_stereo, error_correlation
 
 
 @pytest.fixture

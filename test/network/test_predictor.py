@@ -10,12 +10,11 @@ import pytest
 import torch
 
 from hydranet_ros.errors import HydraNetError
-from hydranet_ros.network.config import Calibration, preset
-from hydranet_ros.network.model import HydraNet
-from hydranet_ros.network.prediction import combine
-from hydranet_ros.network.predictor import Predictor, network_input
-from hydranet_ros.network.stereo import combine_stereo
-from hydranet_ros.network.weights import Weights, save_weights
+from hydranet_ros.gyro.config import Calibration, preset
+from hydranet_ros.gyro.network import HydraNet
+from hydranet_ros.gyro.prediction import combine, combine_stereo
+from hydranet_ros.gyro.predictor import Predictor, network_input
+from hydranet_ros.gyro.weights import Weights, save_weights
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from strategies import rotation_vectors
 from torch import Tensor
 
 from hydranet_ros.geometry import lie
-from hydranet_ros.network import quaternion
+from hydranet_ros.gyro import quaternion
 
 HARD = [0.0, 1e-300, 1e-160, 1e-30, 1e-12, 1e-6, 1e-3, 0.06, 0.07, 1.0, 3.0, np.pi - 1e-6]
 AXIS = np.array([0.48, -0.6, 0.64])

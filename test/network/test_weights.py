@@ -12,9 +12,9 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from hydranet_ros.errors import FileError
-from hydranet_ros.network.config import Calibration, preset
-from hydranet_ros.network.model import HydraNet
-from hydranet_ros.network.weights import Provenance, Weights, load_weights, save_weights
+from hydranet_ros.gyro.config import Calibration, preset
+from hydranet_ros.gyro.network import HydraNet
+from hydranet_ros.gyro.weights import Provenance, Weights, load_weights, save_weights
 
 CALIBRATION = Calibration((1.5, 1.0, 2.0), 0.7, (1e-4, -2e-4, 0.0))
 PROVENANCE = Provenance("dis", "hydranet train --seed 3", "street", 3, {"nll": -14.5})

@@ -25,9 +25,9 @@ os.environ.setdefault("ROS_LOG_DIR", tempfile.mkdtemp(prefix="hydranet_ros_log_"
 def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A network that was never trained: any will do to compare nodes with the core."""
     torch = pytest.importorskip("torch", reason="rotations from images need torch")
-    from hydranet_ros.network.config import preset
-    from hydranet_ros.network.model import HydraNet
-    from hydranet_ros.network.weights import Provenance, Weights, save_weights
+    from hydranet_ros.gyro.config import preset
+    from hydranet_ros.gyro.network import HydraNet
+    from hydranet_ros.gyro.weights import Provenance, Weights, save_weights
 
     torch.manual_seed(1)
     path = tmp_path_factory.mktemp("weights") / "untrained.safetensors"

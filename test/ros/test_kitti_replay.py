@@ -30,7 +30,7 @@ from sensor_msgs.msg import Imu, TimeReference
 
 from hydranet_ros.fusion.online import SlidingWindowFusion
 from hydranet_ros.geometry import lie
-from hydranet_ros.gyro import VisualGyro, open_predictor
+from hydranet_ros.gyro.visual_gyro import VisualGyro, open_predictor
 from hydranet_ros.pipeline import OWN_SOURCES, Pipeline
 from hydranet_ros.ros.conversions import covariance_matrix, pose_matrix, stamp_ns
 from hydranet_ros.ros.frames import FramesConfig

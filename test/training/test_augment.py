@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from hydranet_ros.geometry import lie
-from hydranet_ros.geometry.camera import CanonicalGrid
-from hydranet_ros.network.epipolar import grid_points
+from hydranet_ros.gyro.epipolar import grid_points
+from hydranet_ros.gyro.grid import CanonicalGrid
 from hydranet_ros.training.augment import NO_AUGMENTATION, Augmentation, AugmentConfig
 from hydranet_ros.training.dataset import Batch
 

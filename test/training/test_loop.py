@@ -14,8 +14,8 @@ import torch
 
 from hydranet_ros.errors import FileError
 from hydranet_ros.geometry import lie
-from hydranet_ros.geometry.camera import CanonicalGrid
-from hydranet_ros.network.epipolar import grid_points
+from hydranet_ros.gyro.epipolar import grid_points
+from hydranet_ros.gyro.grid import CanonicalGrid
 from hydranet_ros.training import checkpoint
 from hydranet_ros.training.config import DataConfig, TrainingConfig
 from hydranet_ros.training.dataset import FlowDataset

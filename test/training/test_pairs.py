@@ -51,7 +51,7 @@ def test_flow_of_a_drive_is_close_to_the_exact_one(drive) -> None:
     camera = street.camera.left
     cells = np.stack(np.meshgrid(np.arange(48), np.arange(160), indexing="ij"), axis=-1)
     inside = pairs.mask & (cells[..., 0] > 20)
-    from hydranet_ros.flow import CanonicalView
+    from hydranet_ros.gyro.grid import CanonicalView
 
     view = CanonicalView(camera, (config.height, config.width))
     wanted = view.camera_flow_to_grid(exact.vectors).flow

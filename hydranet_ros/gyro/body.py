@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from math import prod
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from hydranet_ros.geometry.camera import CanonicalGrid
-from hydranet_ros.network import epipolar, quaternion
-from hydranet_ros.network.config import NetworkConfig
+from hydranet_ros.gyro import epipolar, quaternion
+from hydranet_ros.gyro.config import NetworkConfig
+from hydranet_ros.gyro.grid import CanonicalGrid
 
 _FLOW_UNIT = 0.03  # typical flow between frames: inputs of order 1
 _RESIDUAL_UNIT = 1e-3  # typical error of flow across the epipolar lines
@@ -39,43 +38,6 @@ def conv_norm(inputs: int, outputs: int, stride: int = 1, dilation: int = 1) -> 
 def conv_unit(inputs: int, outputs: int, stride: int = 1, dilation: int = 1) -> nn.Sequential:
     """Convolution 3x3, batch norm, ReLU."""
     return conv_norm(inputs, outputs, stride, dilation).append(nn.ReLU(inplace=True))
-
-
-class PaperBody(nn.Module):
-    """The paper's convolutional network: seven units of stride 2, then a linear layer."""
-
-    WIDTHS = (64, 128, 256, 512, 1024, 1024, 1024)
-
-    def __init__(self, config: NetworkConfig) -> None:
-        super().__init__()
-        channels, *size = config.input_shape
-        units = []
-        for width in self.WIDTHS:
-            units.append(conv_unit(channels, width, stride=2))
-            channels, size = width, [(n + 1) // 2 for n in size]
-        self.cnn = nn.Sequential(*units)
-        self.linear = nn.Linear(channels * prod(size), config.features)
-        self.width = config.features
-
-    def forward(self, x: Tensor) -> Body:
-        """(batch, 2, rows, columns) -> (batch, features)."""
-        return Body(self.linear(self.cnn(x).flatten(1)))
-
-
-class MLPBody(nn.Module):
-    """Five residual blocks x + ReLU(W x) on a vector."""
-
-    def __init__(self, config: NetworkConfig) -> None:
-        super().__init__()
-        (width,) = config.input_shape
-        self.blocks = nn.ModuleList(nn.Linear(width, width) for _ in range(5))
-        self.width = width
-
-    def forward(self, x: Tensor) -> Body:
-        """(batch, n) -> (batch, n)."""
-        for block in self.blocks:
-            x = x + torch.relu(block(x))
-        return Body(x)
 
 
 class Residual(nn.Module):

@@ -20,8 +20,8 @@ from torch import Tensor
 
 from hydranet_ros.errors import FileError
 from hydranet_ros.files import whole_file
-from hydranet_ros.network.config import Calibration, NetworkConfig, from_dict
-from hydranet_ros.network.model import HydraNet
+from hydranet_ros.gyro.config import Calibration, NetworkConfig, from_dict
+from hydranet_ros.gyro.network import HydraNet
 
 FORMAT_VERSION = 1
 _KEY = "hydranet"

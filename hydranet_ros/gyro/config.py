@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, fields, replace
 from math import isfinite, prod
 from typing import Any
 
-from hydranet_ros.geometry.camera import CanonicalGrid
+from hydranet_ros.gyro.grid import CanonicalGrid
 
 BODIES = ("flow", "paper", "resnet34", "mlp")
 OUTPUTS = ("quaternion", "tangent")

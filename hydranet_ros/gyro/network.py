@@ -7,12 +7,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from hydranet_ros.network import quaternion
-from hydranet_ros.network.bodies import Body, FlowBody, MLPBody, PaperBody
-from hydranet_ros.network.config import NetworkConfig
-from hydranet_ros.network.heads import CovarianceHead, RotationHeads, at_least_single
-from hydranet_ros.network.priors import RandomPriors
-from hydranet_ros.network.resnet import ResNetBody
+from hydranet_ros.gyro import quaternion
+from hydranet_ros.gyro.body import Body, FlowBody
+from hydranet_ros.gyro.config import NetworkConfig
+from hydranet_ros.gyro.heads import CovarianceHead, RandomPriors, RotationHeads, at_least_single
+from hydranet_ros.gyro.paper_bodies import MLPBody, PaperBody, ResNetBody
 
 _BODIES: dict[str, type[PaperBody | FlowBody | ResNetBody | MLPBody]] = {
     "flow": FlowBody,

@@ -1,14 +1,32 @@
-"""Where torch computes, by name."""
+"""Where and with how many threads to compute."""
 
 from __future__ import annotations
 
-import torch
+import sys
+from typing import TYPE_CHECKING
+
+import cv2
 
 from hydranet_ros.errors import HydraNetError
+
+if TYPE_CHECKING:
+    import torch
+
+
+def set_threads(count: int) -> None:
+    """Let OpenCV and, where it is loaded, torch compute with `count` threads each.
+
+    One is fastest for one frame at a time: the products are small.
+    """
+    cv2.setNumThreads(count)
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(count)
 
 
 def choose_device(name: str) -> torch.device:
     """`cpu`, `cuda`, `cuda:N`, or `auto`: CUDA where there is any."""
+    import torch
+
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if name != "cpu" and name.partition(":")[0] != "cuda":

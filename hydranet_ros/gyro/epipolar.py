@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from hydranet_ros.geometry.camera import CanonicalGrid
+from hydranet_ros.gyro.grid import CanonicalGrid
 
 _EPIPOLE = 0.02  # where |d| is less, at the epipole, the direction of d means little
 _NOISE = 5e-4  # of flow, a seventh of a pixel of the canonical image

@@ -9,16 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hydranet_ros.errors import HydraNetError
-from hydranet_ros.flow import FlowConfig, FlowEstimator, GridFlow
 from hydranet_ros.geometry.camera import Camera
 from hydranet_ros.geometry.estimates import RelativeRotation
+from hydranet_ros.gyro.flow import FlowConfig, FlowEstimator
+from hydranet_ros.gyro.grid import GridFlow
 
 if TYPE_CHECKING:
-    from hydranet_ros.network.predictor import Predictor
+    from hydranet_ros.gyro.predictor import Predictor
 
 Image = NDArray[np.uint8]
 
-DEFAULT_WEIGHTS = Path(__file__).parent / "weights" / "default.safetensors"
+DEFAULT_WEIGHTS = Path(__file__).parents[1] / "weights" / "default.safetensors"
 
 
 def open_predictor(
@@ -29,7 +30,7 @@ def open_predictor(
     One thread of torch is fastest for one frame at a time: the products are small.
     """
     try:
-        from hydranet_ros.network.predictor import Predictor
+        from hydranet_ros.gyro.predictor import Predictor
     except ModuleNotFoundError as error:
         if error.name not in ("torch", "safetensors"):
             raise

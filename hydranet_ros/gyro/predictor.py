@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from copy import deepcopy
@@ -12,18 +13,17 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
+from torch.jit._trace import TracerWarning
+from torch.nn.utils.fusion import fuse_conv_bn_eval
 
-from hydranet_ros.devices import choose_device
 from hydranet_ros.errors import HydraNetError
 from hydranet_ros.geometry.estimates import RelativeRotation
-from hydranet_ros.network.config import Calibration
-from hydranet_ros.network.folding import fold_batch_norms
-from hydranet_ros.network.model import HydraNet, HydraOutput
-from hydranet_ros.network.prediction import Prediction, combine
-from hydranet_ros.network.stereo import combine_stereo
-from hydranet_ros.network.tracing import Traced
-from hydranet_ros.network.weights import Weights, load_weights
+from hydranet_ros.gyro.config import Calibration
+from hydranet_ros.gyro.device import choose_device
+from hydranet_ros.gyro.network import HydraNet, HydraOutput
+from hydranet_ros.gyro.prediction import Prediction, combine, combine_stereo
+from hydranet_ros.gyro.weights import Weights, load_weights
 
 ArrayOrTensor = NDArray[Any] | Tensor
 MaybeArray = ArrayOrTensor | None
@@ -183,3 +183,56 @@ class Predictor:
         if not isinstance(array, Tensor):
             array = torch.from_numpy(np.array(array, dtype=np.float32))
         return array.to(self.device, torch.float32, non_blocking=True)
+
+
+# --- traces --------------------------------------------------------------------------------------
+
+
+_LARGEST_BATCH = 2  # one frame, or one of each camera; larger batches have larger operations
+
+
+class Traced:
+    """A network in evaluation mode, traced once for each shape of small batches.
+
+    For one frame the network on flow is some nine hundred small operations, and Python takes as
+    long between them as they take themselves. A trace repeats them without Python.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        self._traces: dict[tuple[torch.Size, ...], Callable[..., Any]] = {}
+
+    def __call__(self, *inputs: Tensor) -> Any:
+        """As the model does."""
+        if not 1 <= len(inputs[0]) <= _LARGEST_BATCH:
+            return self._model(*inputs)
+        shapes = tuple(each.shape for each in inputs)
+        if shapes not in self._traces:
+            self._traces[shapes] = self._trace(inputs)
+        return self._traces[shapes](*inputs)
+
+    def _trace(self, inputs: tuple[Tensor, ...]) -> Callable[..., Any]:
+        with warnings.catch_warnings():
+            # Sizes become constants, which is why there is a trace for each of them.
+            warnings.simplefilter("ignore", TracerWarning)
+            # What torch advises in its place needs a compiler, or is slower than no trace at all.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            traced: Callable[..., Any] = torch.jit.trace(  # type: ignore[no-untyped-call]
+                self._model, inputs, check_trace=False
+            )
+        return traced
+
+
+# --- batch norms ---------------------------------------------------------------------------------
+
+
+def fold_batch_norms(model: nn.Module) -> None:
+    """Replace (convolution, batch norm) in every Sequential, in place; for evaluation only."""
+    for module in list(model.modules()):
+        if not isinstance(module, nn.Sequential):
+            continue
+        for index in range(len(module) - 1):
+            conv, norm = module[index], module[index + 1]
+            if isinstance(conv, nn.Conv2d) and isinstance(norm, nn.BatchNorm2d):
+                module[index] = fuse_conv_bn_eval(conv, norm)
+                module[index + 1] = nn.Identity()

@@ -1,11 +1,13 @@
-"""ResNet-34 (He et al., 2015) as a body, with torchvision's names for its parameters.
+"""The paper's bodies: its convolutional network, the residual blocks on a vector, ResNet-34.
 
-So that weights trained on ImageNet by others can be loaded: `load_imagenet(body, FILE)`.
+ResNet-34 (He et al., 2015) has torchvision's names for its parameters, so that weights trained on
+ImageNet by others can be loaded: `load_imagenet(body, FILE)`.
 """
 
 from __future__ import annotations
 
 import pickle
+from math import prod
 from os import PathLike
 from pathlib import Path
 
@@ -15,8 +17,45 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from hydranet_ros.errors import FileError
-from hydranet_ros.network.bodies import Body
-from hydranet_ros.network.config import NetworkConfig
+from hydranet_ros.gyro.body import Body, conv_unit
+from hydranet_ros.gyro.config import NetworkConfig
+
+
+class PaperBody(nn.Module):
+    """The paper's convolutional network: seven units of stride 2, then a linear layer."""
+
+    WIDTHS = (64, 128, 256, 512, 1024, 1024, 1024)
+
+    def __init__(self, config: NetworkConfig) -> None:
+        super().__init__()
+        channels, *size = config.input_shape
+        units = []
+        for width in self.WIDTHS:
+            units.append(conv_unit(channels, width, stride=2))
+            channels, size = width, [(n + 1) // 2 for n in size]
+        self.cnn = nn.Sequential(*units)
+        self.linear = nn.Linear(channels * prod(size), config.features)
+        self.width = config.features
+
+    def forward(self, x: Tensor) -> Body:
+        """(batch, 2, rows, columns) -> (batch, features)."""
+        return Body(self.linear(self.cnn(x).flatten(1)))
+
+
+class MLPBody(nn.Module):
+    """Five residual blocks x + ReLU(W x) on a vector."""
+
+    def __init__(self, config: NetworkConfig) -> None:
+        super().__init__()
+        (width,) = config.input_shape
+        self.blocks = nn.ModuleList(nn.Linear(width, width) for _ in range(5))
+        self.width = width
+
+    def forward(self, x: Tensor) -> Body:
+        """(batch, n) -> (batch, n)."""
+        for block in self.blocks:
+            x = x + torch.relu(block(x))
+        return Body(x)
 
 
 class BasicBlock(nn.Module):

@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from hydranet_ros.devices import choose_device
-from hydranet_ros.flow import Axis, CanonicalView, FarnebackConfig, GridFlow, Image
+from hydranet_ros.gyro.device import choose_device
+from hydranet_ros.gyro.flow import FarnebackConfig, Image
+from hydranet_ros.gyro.grid import Axis, CanonicalView, GridFlow
 
 _SMALLEST_LEVEL_PX = 32
 # Trust in the equations of the outermost pixels, whose neighbourhoods are half invented.

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from math import ceil, floor
 from typing import Any
 
 import cv2
@@ -25,16 +24,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hydranet_ros.errors import HydraNetError
-from hydranet_ros.geometry.camera import Camera, CanonicalGrid
+from hydranet_ros.geometry.camera import Camera
+from hydranet_ros.gyro.grid import (
+    LEAST_PX,
+    MARGIN_CELLS,
+    PIXELS_PER_CELL,
+    CanonicalGrid,
+    CanonicalView,
+    Field,
+    GridFlow,
+)
 from hydranet_ros.settings import about, check
 
 Image = NDArray[np.uint8]
-Field = NDArray[np.float32]
 
 METHODS = ("auto", "dis", "farneback", "farneback_torch")
 CPU = "cpu"
-_EDGE_PX = 1e-6  # a pixel on the very edge of the view must not be lost to rounding
-_LEAST_PX = 32  # rows and columns that a flow method needs
 _FAR_PX = 1e6  # flow back from outside the image: it agrees with nothing
 
 
@@ -112,11 +117,11 @@ class FlowConfig:
 
     method: str = field(default="auto", metadata=about("how flow is computed", choices=METHODS))
     pixels_per_cell: int = field(
-        default=3,
+        default=PIXELS_PER_CELL,
         metadata=about("pixels, along a cell's edge, of the image flow is computed on", 1),
     )
     margin_cells: int = field(
-        default=8,
+        default=MARGIN_CELLS,
         metadata=about(
             "cells beyond the edge of the grid that are computed as well, where the camera sees "
             "them, so that what moves out of the grid can be followed"
@@ -144,15 +149,6 @@ class FlowConfig:
 def unchecked_flow(method: str) -> FlowConfig:
     """For training: a network learns to tell wrong flow by itself, and gets more of it."""
     return FlowConfig(method, dis=DisConfig(tolerance_px=0.0))
-
-
-@dataclass(frozen=True, eq=False)
-class GridFlow:
-    """Flow on the canonical grid: a point seen at x/z, y/z is next seen at x/z + flow."""
-
-    flow: Field  # (2, rows, columns) normalised units, x then y; 0 where the mask is False
-    mask: NDArray[np.bool_]  # (rows, columns): all of the cell is in the camera's view
-    trusted: NDArray[np.bool_] | None = None  # where the flow back agrees; None: not checked
 
 
 # --- flow between two images ---------------------------------------------------------------------
@@ -228,8 +224,8 @@ def _length(vectors: NDArray[Any]) -> NDArray[Any]:
 def _check_pair(previous: Image, current: Image) -> None:
     _check_image(previous, previous.shape)
     _check_image(current, previous.shape)
-    if min(previous.shape) < _LEAST_PX:
-        raise ValueError(f"images need {_LEAST_PX} rows and columns, got {previous.shape}")
+    if min(previous.shape) < LEAST_PX:
+        raise ValueError(f"images need {LEAST_PX} rows and columns, got {previous.shape}")
 
 
 def _check_image(image: Image, shape: tuple[int, ...]) -> None:
@@ -238,135 +234,6 @@ def _check_image(image: Image, shape: tuple[int, ...]) -> None:
             f"expected a grey uint8 image of shape {shape if len(shape) == 2 else '(h, w)'}, "
             f"got {image.dtype} of shape {image.shape}"
         )
-
-
-# --- the canonical camera ------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Axis:
-    """How pixels of the canonical image lie in the camera's image, along one axis.
-
-    Canonical pixel `first + i`, for i < `count`, is at `offset + i scale` in the part of the
-    camera's image that starts at `start` and ends before `stop`, blurred by `sigma` before.
-    """
-
-    first: int
-    count: int
-    start: int
-    stop: int
-    offset: float
-    scale: float
-    sigma: float
-
-    @property
-    def radius(self) -> int:
-        """Of the blur."""
-        return ceil(3.0 * self.sigma)
-
-    @property
-    def overlap(self) -> slice:
-        """The pixels that are not before the first one of the grid."""
-        return slice(max(-self.first, 0), None)
-
-
-def _axis(
-    focal: float, centre: float, length: int, canonical: float, size: int, margin: int
-) -> Axis:
-    """From the two focal lengths and centres, the image's length, and the grid's in pixels."""
-    scale = focal / canonical
-    middle = 0.5 * (size - 1)
-    # The whole canonical pixels in view.
-    low = ceil((-0.5 - centre) / scale + middle + 0.5 - _EDGE_PX)
-    high = floor((length - 0.5 - centre) / scale + middle - 0.5 + _EDGE_PX)
-    low, high = max(low, -margin), min(high, size - 1 + margin)
-    at = centre + scale * (low - middle)
-    # Blur as the image shrinks, as in Farneback's pyramid; the rest of it is left alone.
-    sigma = 0.5 * max(scale - 1.0, 0.0)
-    reach = ceil(3.0 * sigma) + 2
-    start = max(floor(at) - reach, 0)
-    stop = min(ceil(at + scale * (high - low)) + reach + 1, length)
-    return Axis(low, high - low + 1, start, stop, at - start, scale, sigma)
-
-
-class CanonicalView:
-    """A camera's images as the canonical camera would take them, and flow on the grid."""
-
-    def __init__(
-        self,
-        camera: Camera,
-        image_shape: tuple[int, int],
-        grid: CanonicalGrid | None = None,
-        config: FlowConfig | None = None,
-    ) -> None:
-        self.grid = grid = grid or CanonicalGrid()
-        config = config or FlowConfig()
-        self.camera, self.image_shape = camera, (int(image_shape[0]), int(image_shape[1]))
-        self.pixels_per_cell = k = config.pixels_per_cell
-        self.focal = grid.camera(k).fx
-        height, width = self.image_shape
-        margin = config.margin_cells * k
-        self.x = _axis(camera.fx, camera.cx, width, self.focal, grid.columns * k, margin)
-        self.y = _axis(camera.fy, camera.cy, height, self.focal, grid.rows * k, margin)
-        self.mask = grid.seen_by(camera, self.image_shape)
-        self.mask.setflags(write=False)
-        if min(self.x.count, self.y.count) < _LEAST_PX or not self.mask.any():
-            raise ValueError(
-                f"{camera} with {width}x{height} pixels sees too little of the canonical grid: "
-                f"{max(self.x.count, 0)}x{max(self.y.count, 0)} of its pixels"
-            )
-
-    def image(self, image: NDArray[Any]) -> NDArray[Any]:
-        """(h, w) or (h, w, n) of the camera -> what the canonical camera has, low-passed."""
-        x, y = self.x, self.y
-        part = image[y.start : y.stop, x.start : x.stop]
-        if x.radius or y.radius:
-            taps = 2 * x.radius + 1, 2 * y.radius + 1
-            part = cv2.GaussianBlur(part, taps, x.sigma, sigmaY=y.sigma)
-        return cv2.warpAffine(
-            part,
-            np.array([[x.scale, 0.0, x.offset], [0.0, y.scale, y.offset]]),
-            (x.count, y.count),
-            flags=cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP,
-            borderMode=cv2.BORDER_REPLICATE,
-        )
-
-    def to_grid(self, flow: Field, agrees: NDArray[np.bool_] | None = None) -> GridFlow:
-        """(h', w', 2) flow in pixels of the canonical image -> its mean over each cell.
-
-        A cell is trusted where the flow of most of its pixels `agrees` with the flow back.
-        """
-        expected = self.y.count, self.x.count, 2
-        if flow.shape != expected:
-            raise ValueError(f"expected canonical flow of shape {expected}, got {flow.shape}")
-        found = self._average(flow / np.float32(self.focal))
-        if agrees is None:
-            return found
-        share = self._cells(agrees.astype(np.float32))
-        return replace(found, trusted=self.mask & (share > 0.5))
-
-    def camera_flow_to_grid(self, flow: Field) -> GridFlow:
-        """(h, w, 2) flow in pixels of the camera -> its mean over each cell."""
-        if flow.shape != (*self.image_shape, 2):
-            raise ValueError(f"expected flow of shape {(*self.image_shape, 2)}, got {flow.shape}")
-        focal = np.array([self.camera.fx, self.camera.fy], dtype=np.float32)
-        warped: Field = self.image(np.asarray(flow, dtype=np.float32))
-        return self._average(np.divide(warped, focal, dtype=np.float32))
-
-    def _average(self, normalised: Field) -> GridFlow:
-        mean = self._cells(normalised)
-        mean[~self.mask] = 0.0
-        return GridFlow(np.ascontiguousarray(np.moveaxis(mean, -1, 0)), self.mask)
-
-    def _cells(self, pixels: Field) -> Field:
-        """Pixels of the canonical image, with channels or without -> their mean over each cell."""
-        grid, k = self.grid, self.pixels_per_cell
-        canvas = np.zeros((grid.rows * k, grid.columns * k, *pixels.shape[2:]), dtype=np.float32)
-        inner = canvas[max(self.y.first, 0) :, max(self.x.first, 0) :]
-        part = pixels[self.y.overlap, self.x.overlap][: len(inner), : inner.shape[1]]
-        inner[: len(part), : part.shape[1]] = part
-        size = grid.columns, grid.rows
-        return np.asarray(cv2.resize(canvas, size, interpolation=cv2.INTER_AREA), np.float32)
 
 
 # --- images in, flow on the grid out -------------------------------------------------------------
@@ -389,7 +256,9 @@ class FlowEstimator:
     ) -> None:
         self.config = config = config or FlowConfig()
         self.method = config.method_on(device)
-        self.view = CanonicalView(camera, image_shape, grid, config)
+        self.view = CanonicalView(
+            camera, image_shape, grid, config.pixels_per_cell, config.margin_cells
+        )
         self.grid, self.mask = self.view.grid, self.view.mask
         self._last: list[tuple[Image, Any]] = []
         self._warp: Callable[[Image], Any]
@@ -431,7 +300,7 @@ def _grid_solver(
 
 def _flow_torch() -> Any:
     try:
-        from hydranet_ros import flow_torch
+        from hydranet_ros.gyro import flow_torch
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
@@ -439,3 +308,24 @@ def _flow_torch() -> Any:
             "flow method farneback_torch needs PyTorch: pip install torch, or use method 'dis'"
         ) from None
     return flow_torch
+
+
+# --- a picture of flow ---------------------------------------------------------------------------
+
+PICTURE_PIXELS_PER_CELL = 4
+# Flow of this length (x/z, 1 = 45 deg per frame) is as bright as can be.
+BRIGHTEST = 0.05
+
+
+def flow_picture(flow: GridFlow) -> NDArray[np.uint8]:
+    """(rows, columns, 3) bgr8: hue is direction, brightness is speed, black is unseen."""
+    length, angle = cv2.cartToPolar(flow.flow[0], flow.flow[1], angleInDegrees=True)
+    hsv = np.zeros((*flow.mask.shape, 3), dtype=np.uint8)
+    hsv[..., 0] = angle / 2.0  # OpenCV's hues end at 180
+    hsv[..., 1] = 255
+    hsv[..., 2] = np.where(flow.mask, 255.0 * np.sqrt(np.clip(length / BRIGHTEST, 0.0, 1.0)), 0.0)
+    rows, columns = (PICTURE_PIXELS_PER_CELL * each for each in flow.mask.shape)
+    bgr = cv2.cvtColor(hsv, cv2.COLOR_HSV2BGR)
+    return np.asarray(
+        cv2.resize(bgr, (columns, rows), interpolation=cv2.INTER_NEAREST), dtype=np.uint8
+    )
