@@ -18,7 +18,7 @@ import time
 import gtsam
 import numpy as np
 
-from hydranet_ros.fusion.kernels import Kernel
+from hydranet_ros.fusion.normal_equations import Kernel
 from hydranet_ros.fusion.window import Window, WindowNoise
 from hydranet_ros.geometry import lie
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hydranet_ros.fusion.config import FusionConfig
-from hydranet_ros.fusion.online import FusedState, SlidingWindowFusion
+from hydranet_ros.fusion.sliding_window import FusedState, SlidingWindowFusion
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.estimates import RelativePose, RelativeRotation
 from hydranet_ros.geometry.lie import Array

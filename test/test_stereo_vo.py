@@ -14,13 +14,18 @@ from hydranet_ros.geometry.camera import Camera, StereoCamera, read_kitti_calibr
 from hydranet_ros.stereo_vo.config import StereoVOConfig
 from hydranet_ros.stereo_vo.covariance import Shake
 from hydranet_ros.stereo_vo.features import CornerDetector, cell_size
-from hydranet_ros.stereo_vo.motion import MotionSolver, Tracks
+from hydranet_ros.stereo_vo.front_end import brightness_ratio, smooth
+from hydranet_ros.stereo_vo.motion import (
+    MotionSolver,
+    Tracks,
+    best_sample,
+    draw_samples,
+    fit_samples,
+)
 from hydranet_ros.stereo_vo.noise import PERSISTENCE, ROW_RATIO, TrackNoise, inverse_3x3
 from hydranet_ros.stereo_vo.odometry import StereoVO
 from hydranet_ros.stereo_vo.rectification import SIZE, RectificationError, offset_basis
 from hydranet_ros.stereo_vo.result import Lost, VOResult
-from hydranet_ros.stereo_vo.sampling import best_sample, draw_samples, fit_samples
-from hydranet_ros.stereo_vo.tracking import brightness_ratio, smooth
 
 CAMERA = StereoCamera(Camera(700.0, 710.0, 600.0, 180.0), 0.54)
 NOISE = TrackNoise(0.08, 0.1, edge_px=0.25, window_px=13)

@@ -16,7 +16,7 @@ import numpy as np
 
 from hydranet_ros.commands.output import progress
 from hydranet_ros.errors import HydraNetError
-from hydranet_ros.fusion.online import SlidingWindowFusion
+from hydranet_ros.fusion.sliding_window import SlidingWindowFusion
 from hydranet_ros.gyro.flow import farneback
 from hydranet_ros.gyro.visual_gyro import VisualGyro, open_predictor
 from hydranet_ros.pipeline import OWN_SOURCES, Pipeline

@@ -126,7 +126,7 @@ def _paper(recording: Recording) -> Fused:
 
 
 def _window(recording: Recording, without_vo: NDArray[np.bool_], vo_only: bool) -> Fused:
-    from hydranet_ros.fusion.online import SlidingWindowFusion
+    from hydranet_ros.fusion.sliding_window import SlidingWindowFusion
 
     fusion = SlidingWindowFusion(T_w_c=recording.T_w_c_vo[0])
     poses, covariances, rejected = [recording.T_w_c_vo[0]], [], 0

@@ -16,7 +16,7 @@ from hydranet_ros.commands.output import progress, write_run
 from hydranet_ros.commands.run_figures import calibration_table, figures_table
 from hydranet_ros.commands.run_results import Results
 from hydranet_ros.errors import HydraNetError
-from hydranet_ros.fusion.online import SlidingWindowFusion
+from hydranet_ros.fusion.sliding_window import SlidingWindowFusion
 from hydranet_ros.gyro.visual_gyro import VisualGyro, open_predictor
 from hydranet_ros.pipeline import OWN_SOURCES, Pipeline
 from hydranet_ros.sources import STREET, Frame, Source, open_source

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hydranet_ros.errors import HydraNetError
-from hydranet_ros.fusion.online import FusedState
+from hydranet_ros.fusion.sliding_window import FusedState
 from hydranet_ros.geometry import lie, metrics
 from hydranet_ros.geometry.estimates import RelativeRotation
 from hydranet_ros.geometry.lie import Array

@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 from scipy.linalg.lapack import dposv
 
 from hydranet_ros.fusion import factors
-from hydranet_ros.fusion.banded import Block, Layout, Quadratic
 from hydranet_ros.fusion.factors import Index, Linear, States
-from hydranet_ros.fusion.kernels import Kernel
+from hydranet_ros.fusion.normal_equations import Block, Kernel, Layout, Quadratic
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.lie import Array
 

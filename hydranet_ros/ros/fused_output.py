@@ -12,7 +12,7 @@ from nav_msgs.msg import Odometry
 from visualization_msgs.msg import Marker, MarkerArray
 
 from hydranet_ros.errors import HydraNetError
-from hydranet_ros.fusion.online import FusedState
+from hydranet_ros.fusion.sliding_window import FusedState
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.lie import Array
 from hydranet_ros.ros import conversions

@@ -18,8 +18,9 @@ from sensor_msgs.msg import TimeReference
 from std_srvs.srv import Trigger
 
 from hydranet_ros.errors import BadInput
+from hydranet_ros.fusion.arrival import Measurement, Partners
 from hydranet_ros.fusion.config import FusionConfig
-from hydranet_ros.fusion.online import FusedState, SlidingWindowFusion
+from hydranet_ros.fusion.sliding_window import FusedState, SlidingWindowFusion
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.estimates import RelativePose, RelativeRotation
 from hydranet_ros.geometry.lie import Array
@@ -28,7 +29,6 @@ from hydranet_ros.ros.conversions import change_frame, stamp_ns
 from hydranet_ros.ros.frames import Frames, FramesConfig
 from hydranet_ros.ros.fused_output import FusedOutput, OutputConfig
 from hydranet_ros.ros.managed import ManagedNode, NodeConfig, steady_clock
-from hydranet_ros.ros.partners import Measurement, Partners
 from hydranet_ros.ros.quality import ReliableConfig
 from hydranet_ros.ros.running import leave, run
 from hydranet_ros.ros.vo_reader import VOInputConfig, VOReader

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hydranet_ros.geometry.lie import Array
-from hydranet_ros.simulation.path import Line, rotation_of
+from hydranet_ros.simulation.drive import Line, rotation_of
 from hydranet_ros.simulation.textures import TEXTURES
 
 GROUND, SKY = 0, 1

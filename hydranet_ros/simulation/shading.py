@@ -6,7 +6,7 @@ import numpy as np
 
 from hydranet_ros.geometry.lie import Array
 from hydranet_ros.simulation.atlas import Atlas, Image
-from hydranet_ros.simulation.path import GroundMap
+from hydranet_ros.simulation.drive import GroundMap
 from hydranet_ros.simulation.raster import SAMPLES, Ids, Index, View, visible
 from hydranet_ros.simulation.scene import GROUND, SKY, Scene
 from hydranet_ros.simulation.textures import (

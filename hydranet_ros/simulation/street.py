@@ -14,12 +14,12 @@ from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.camera import StereoCamera
 from hydranet_ros.geometry.lie import Array
 from hydranet_ros.simulation.config import StreetConfig
-from hydranet_ros.simulation.path import Drive, GroundMap
+from hydranet_ros.simulation.drive import Drive, GroundMap
 from hydranet_ros.simulation.raster import CENTRE, View, view, visible
 from hydranet_ros.simulation.scene import SKY
 from hydranet_ros.simulation.shading import Shader
+from hydranet_ros.simulation.street_scene import build_scene
 from hydranet_ros.simulation.textures import atlas
-from hydranet_ros.simulation.town import build_scene
 
 LEFT, RIGHT = 0, 1
 # A point is hidden where something is nearer by more than this share of the depth, and by more

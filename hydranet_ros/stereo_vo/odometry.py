@@ -14,12 +14,18 @@ from hydranet_ros.geometry.lie import Array
 from hydranet_ros.stereo_vo.config import StereoVOConfig
 from hydranet_ros.stereo_vo.covariance import CovarianceModel
 from hydranet_ros.stereo_vo.features import CornerDetector, Image, Mask
-from hydranet_ros.stereo_vo.front import Frame, Front, make_frame
-from hydranet_ros.stereo_vo.motion import Motion, MotionSolver, Tracks
+from hydranet_ros.stereo_vo.front_end import Frame, Front, make_frame
+from hydranet_ros.stereo_vo.motion import (
+    Motion,
+    MotionSolver,
+    Tracks,
+    best_sample,
+    draw_samples,
+    fit_samples,
+)
 from hydranet_ros.stereo_vo.noise import TrackNoise
 from hydranet_ros.stereo_vo.rectification import RectificationError, offset_basis
 from hydranet_ros.stereo_vo.result import Lost, VOResult, VOStatistics
-from hydranet_ros.stereo_vo.sampling import best_sample, draw_samples, fit_samples
 
 
 class _LostError(Exception):

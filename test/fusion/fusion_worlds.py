@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from hydranet_ros.fusion.config import FusionConfig
-from hydranet_ros.fusion.kernels import Kernel
+from hydranet_ros.fusion.normal_equations import Kernel
 from hydranet_ros.fusion.window import Window, WindowNoise
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.estimates import RelativePose, RelativeRotation

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from fusion.fusion_worlds import Problem
 
-from hydranet_ros.fusion.kernels import Kernel
+from hydranet_ros.fusion.normal_equations import Kernel
 from hydranet_ros.geometry import lie
 
 gtsam = pytest.importorskip("gtsam", reason="GTSAM is the oracle: pip install gtsam")

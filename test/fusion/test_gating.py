@@ -11,8 +11,8 @@ from scipy.stats import chi2
 
 from hydranet_ros.fusion.config import FusionConfig
 from hydranet_ros.fusion.gating import Gate, Motion, SourceStatistics, Turn, nis
-from hydranet_ros.fusion.online import Rejection, SlidingWindowFusion
 from hydranet_ros.fusion.recording import read_recording
+from hydranet_ros.fusion.sliding_window import Rejection, SlidingWindowFusion
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.estimates import RelativePose, RelativeRotation
 

@@ -8,7 +8,7 @@ from fusion.fusion_worlds import Problem, correlated, draw, random_problem
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hydranet_ros.fusion.kernels import Kernel
+from hydranet_ros.fusion.normal_equations import Kernel
 from hydranet_ros.fusion.window import Window, WindowNoise
 from hydranet_ros.geometry import lie
 

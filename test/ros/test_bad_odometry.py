@@ -19,7 +19,7 @@ from std_srvs.srv import Trigger
 from visualization_msgs.msg import MarkerArray
 
 from hydranet_ros.errors import BadInput
-from hydranet_ros.fusion.online import SlidingWindowFusion
+from hydranet_ros.fusion.sliding_window import SlidingWindowFusion
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.estimates import RelativePose, RelativeRotation
 from hydranet_ros.ros import conversions as c

@@ -28,7 +28,7 @@ from ros.node_processes import (
 )
 from sensor_msgs.msg import Imu, TimeReference
 
-from hydranet_ros.fusion.online import SlidingWindowFusion
+from hydranet_ros.fusion.sliding_window import SlidingWindowFusion
 from hydranet_ros.geometry import lie
 from hydranet_ros.gyro.visual_gyro import VisualGyro, open_predictor
 from hydranet_ros.pipeline import OWN_SOURCES, Pipeline

@@ -7,9 +7,9 @@ import pytest
 
 pytest.importorskip("rclpy", reason="no ROS 2 here: neither sourced nor from wheels")
 
+from hydranet_ros.fusion.arrival import Partners
 from hydranet_ros.geometry.estimates import RelativePose, RelativeRotation
 from hydranet_ros.ros.intake import MOST_UNMATCHED, Matcher
-from hydranet_ros.ros.partners import Partners
 
 
 class Desk:

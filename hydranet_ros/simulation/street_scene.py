@@ -7,7 +7,7 @@ import numpy as np
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.lie import Array
 from hydranet_ros.simulation.config import StreetConfig
-from hydranet_ros.simulation.path import BEHIND_M, Drive, Line, rotation_of
+from hydranet_ros.simulation.drive import BEHIND_M, Drive, Line, rotation_of
 from hydranet_ros.simulation.scene import UP, Builder, Facet, Motion, Scene, Skin, texel_map
 from hydranet_ros.simulation.textures import (
     FACADE_TILE_M,
