@@ -18,6 +18,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from hydranet_ros.datasets.kitti import KittiFolder
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.camera import Camera
 from hydranet_ros.geometry.lie import Array
@@ -26,7 +27,6 @@ from hydranet_ros.gyro.flow import DisConfig, FlowConfig, FlowEstimator
 from hydranet_ros.gyro.grid import CanonicalView, GridFlow
 from hydranet_ros.simulation.config import StreetConfig
 from hydranet_ros.simulation.street import Street
-from hydranet_ros.sources import KittiFolder
 
 Method = Callable[[flow.Image, flow.Image], GridFlow]
 Score = Callable[[int, GridFlow], Array]  # index of the pair, its flow -> (n,) errors in pixels

@@ -16,6 +16,7 @@ import cv2
 import numpy as np
 from timing import times_ms
 
+from hydranet_ros.datasets.kitti import KittiFolder
 from hydranet_ros.geometry.camera import Camera
 from hydranet_ros.gyro.config import preset
 from hydranet_ros.gyro.flow import farneback
@@ -24,7 +25,6 @@ from hydranet_ros.gyro.predictor import Predictor
 from hydranet_ros.gyro.visual_gyro import VisualGyro, open_predictor
 from hydranet_ros.simulation.config import StreetConfig
 from hydranet_ros.simulation.street import Street
-from hydranet_ros.sources import KittiFolder
 
 
 def load(sequence: str | None, count: int) -> tuple[Camera, list[np.ndarray]]:

@@ -16,7 +16,8 @@ from itertools import islice
 
 from ros_nodes import Bench, add_options, running
 
-from hydranet_ros.sources import Frame, open_source
+from hydranet_ros.datasets.source import open_source
+from hydranet_ros.geometry.camera import Frame
 
 
 @dataclass(frozen=True)

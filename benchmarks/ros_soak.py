@@ -21,8 +21,9 @@ import numpy as np
 from ros_nodes import NODES, Bench, add_options, running
 from timing import times_ms
 
+from hydranet_ros.datasets.source import open_source
+from hydranet_ros.geometry.camera import Frame
 from hydranet_ros.gyro.flow import farneback
-from hydranet_ros.sources import Frame, open_source
 
 MOST_GROWTH = 0.05
 WARM_MINUTES = 2.0

@@ -6,8 +6,8 @@ line prints it as it is and a node logs it as it is.
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from os import PathLike
-from pathlib import Path
 
 
 class HydraNetError(Exception):
@@ -39,11 +39,18 @@ class BadInput(HydraNetError):  # noqa: N818 - it is the input that is bad
         return self.reason
 
 
-def read_text(path: str | PathLike[str]) -> str:
-    """Read a text file, or raise a FileError that says why not."""
-    try:
-        return Path(path).read_text(encoding="utf-8")
-    except OSError as error:
-        raise FileError(path, f"cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise FileError(path, "is not a text file") from None
+# How to get the libraries that only a part of the package needs.
+REMEDIES = {
+    "torch": "pip install 'hydranet_ros[learning]'",
+    "safetensors": "pip install 'hydranet_ros[learning]'",
+    "rosbags": "pip install 'hydranet_ros[bags]'",
+    "matplotlib": "pip install 'hydranet_ros[report]'",
+    "rclpy": "source a ROS 2 installation, or pip install 'hydranet_ros[kilted]'",
+}
+
+
+def require(purpose: str, *libraries: str) -> None:
+    """Raise a HydraNetError that names the remedy, where a library for `purpose` is missing."""
+    for library in libraries:
+        if find_spec(library) is None:
+            raise HydraNetError(f"{purpose} needs {library}: {REMEDIES[library]}")

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all: an interruption leaves what was there before."""
+"""Text files in, and files out that are written whole or not at all."""
 
 from __future__ import annotations
 
@@ -27,3 +27,13 @@ def whole_file(path: str | PathLike[str]) -> Iterator[BinaryIO]:
         raise FileError(path, f"cannot be written: {error.strerror}") from None
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def read_text(path: str | PathLike[str]) -> str:
+    """Read a text file, or raise a FileError that says why not."""
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise FileError(path, f"cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise FileError(path, "is not a text file") from None

@@ -9,10 +9,10 @@ import numpy as np
 from hydranet_ros.fusion.config import FusionConfig
 from hydranet_ros.fusion.sliding_window import FusedState, SlidingWindowFusion
 from hydranet_ros.geometry import lie
+from hydranet_ros.geometry.camera import Frame
 from hydranet_ros.geometry.estimates import RelativePose, RelativeRotation
 from hydranet_ros.geometry.lie import Array
 from hydranet_ros.gyro.visual_gyro import VisualGyro
-from hydranet_ros.sources import Frame
 from hydranet_ros.stereo_vo.odometry import StereoVO
 from hydranet_ros.stereo_vo.result import VOResult
 

@@ -13,17 +13,19 @@ import pytest
 
 pytest.importorskip("rosbags", reason="no rosbags here: pip install rosbags")
 
-from hydranet_ros.bags import messages as ros
-from hydranet_ros.bags.messages import Message, pack, unpack
-from hydranet_ros.bags.reading import read_messages, topics
-from hydranet_ros.bags.recording import T_BASE_OPTICAL, recorded
-from hydranet_ros.bags.writing import write_bag
+from hydranet_ros.datasets import bag_messages as ros
+from hydranet_ros.datasets.bag_files import read_messages, topics, write_bag
+from hydranet_ros.datasets.bag_messages import Message, pack, recorded, unpack
+from hydranet_ros.datasets.sensor_messages import (
+    grey_of_compressed,
+    grey_of_raw,
+    rectified_camera,
+    stereo_camera,
+)
+from hydranet_ros.datasets.source import SimulatedStreet, open_source
 from hydranet_ros.errors import BadInput, FileError
 from hydranet_ros.geometry import lie
-from hydranet_ros.geometry.camera import Camera, StereoCamera
-from hydranet_ros.sensor_messages.calibration import rectified_camera, stereo_camera
-from hydranet_ros.sensor_messages.pixels import grey_of_compressed, grey_of_raw
-from hydranet_ros.sources import SimulatedStreet, open_source
+from hydranet_ros.geometry.camera import T_BASE_OPTICAL, Camera, StereoCamera
 
 CAMERA = StereoCamera(Camera(700.0, 710.0, 61.0, 40.5), 0.54)
 SIZE = 120, 80
@@ -331,7 +333,7 @@ def test_bags_are_read_without_ros(tmp_path: Path, frames: list[Message]) -> Non
     write_bag(tmp_path / "bag", frames)
     assert topics(tmp_path / "bag")["/left/image_rect"] == ros.IMAGE
     code = (
-        "import sys; from hydranet_ros.sources import open_source; "
+        "import sys; from hydranet_ros.datasets.source import open_source; "
         f"print(len(open_source({str(tmp_path / 'bag')!r})), 'rclpy' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import SHAPES
 
+from hydranet_ros.datasets.kitti import read_kitti_calibration
 from hydranet_ros.errors import FileError
-from hydranet_ros.geometry.camera import Camera, StereoCamera, read_kitti_calibration
+from hydranet_ros.geometry.camera import Camera, StereoCamera
 from hydranet_ros.gyro.grid import CanonicalGrid
 
 # Unlike any real one in fx != fy, so that the two cannot be mixed up.

@@ -13,6 +13,7 @@ import cv2
 import numpy as np
 import pytest
 
+from hydranet_ros.datasets.kitti import KittiFolder
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.camera import Camera
 from hydranet_ros.geometry.estimates import RelativeRotation
@@ -21,7 +22,6 @@ from hydranet_ros.gyro.predictor import Predictor
 from hydranet_ros.gyro.visual_gyro import DEFAULT_WEIGHTS, VisualGyro, open_predictor
 from hydranet_ros.simulation.config import StreetConfig
 from hydranet_ros.simulation.street import Street
-from hydranet_ros.sources import KittiFolder
 from hydranet_ros.training.validation import area_under_roc
 
 Image = np.ndarray

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 import hydranet_ros
+from hydranet_ros.datasets.kitti import read_kitti_calibration
 from hydranet_ros.errors import HydraNetError
 from hydranet_ros.geometry import lie
-from hydranet_ros.geometry.camera import Camera, read_kitti_calibration
+from hydranet_ros.geometry.camera import Camera
 from hydranet_ros.gyro import flow
 from hydranet_ros.gyro.flow import DisConfig, FarnebackConfig, FlowConfig, FlowEstimator
 from hydranet_ros.gyro.grid import CanonicalGrid, CanonicalView

@@ -12,9 +12,10 @@ import pytest
 import yaml
 
 from hydranet_ros import cli
+from hydranet_ros.datasets.source import SimulatedStreet
 from hydranet_ros.geometry import lie
+from hydranet_ros.geometry.camera import Frame
 from hydranet_ros.geometry.trajectory import read_trajectory
-from hydranet_ros.sources import Frame, SimulatedStreet
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -7,9 +7,10 @@ import cv2
 import numpy as np
 import pytest
 
+from hydranet_ros.datasets.kitti import KittiFolder
+from hydranet_ros.datasets.source import SimulatedStreet, open_source
 from hydranet_ros.errors import FileError, HydraNetError
 from hydranet_ros.geometry.trajectory import write_kitti
-from hydranet_ros.sources import KittiFolder, SimulatedStreet, open_source
 
 CALIBRATION = """\
 P0: 700 0 60 0 0 700 40 0 0 0 1 0

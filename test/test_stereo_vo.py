@@ -9,8 +9,9 @@ import cv2
 import numpy as np
 import pytest
 
+from hydranet_ros.datasets.kitti import read_kitti_calibration
 from hydranet_ros.geometry import lie
-from hydranet_ros.geometry.camera import Camera, StereoCamera, read_kitti_calibration
+from hydranet_ros.geometry.camera import Camera, StereoCamera
 from hydranet_ros.stereo_vo.config import StereoVOConfig
 from hydranet_ros.stereo_vo.covariance import Shake
 from hydranet_ros.stereo_vo.features import CornerDetector, cell_size

@@ -9,11 +9,16 @@ from queue import Full, Queue
 from threading import Event, Thread
 from typing import TypeVar
 
-from hydranet_ros.bags.messages import COMPRESSED_IMAGE, IMAGE, Message
-from hydranet_ros.bags.reading import read_messages, topics
-from hydranet_ros.bags.recording import recorded, topic_types
+from hydranet_ros.datasets.bag_files import read_messages, topics
+from hydranet_ros.datasets.bag_messages import (
+    COMPRESSED_IMAGE,
+    IMAGE,
+    Message,
+    recorded,
+    topic_types,
+)
+from hydranet_ros.datasets.source import STREET, is_bag, open_source
 from hydranet_ros.errors import FileError
-from hydranet_ros.sources import STREET, is_bag, open_source
 
 T = TypeVar("T")
 

@@ -15,12 +15,13 @@ import cv2
 import numpy as np
 
 from hydranet_ros.commands.output import progress
+from hydranet_ros.datasets.source import STREET, SimulatedStreet, Source, open_source
 from hydranet_ros.errors import HydraNetError
 from hydranet_ros.fusion.sliding_window import SlidingWindowFusion
+from hydranet_ros.geometry.camera import Frame
 from hydranet_ros.gyro.flow import farneback
 from hydranet_ros.gyro.visual_gyro import VisualGyro, open_predictor
 from hydranet_ros.pipeline import OWN_SOURCES, Pipeline
-from hydranet_ros.sources import STREET, Frame, SimulatedStreet, Source, open_source
 from hydranet_ros.stereo_vo.odometry import StereoVO
 
 EXAMPLES = """\

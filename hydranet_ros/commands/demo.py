@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from hydranet_ros.commands.output import progress
+from hydranet_ros.datasets.source import STREET, Source, open_source
 from hydranet_ros.demo.nodes import require_ros
 from hydranet_ros.errors import FileError, HydraNetError
-from hydranet_ros.sources import STREET, Source, open_source
 
 EXAMPLES = """\
 examples:
@@ -106,8 +106,8 @@ def check(options: argparse.Namespace) -> None:
 
 def _prepare(source: Source, path: Path) -> Path:
     """A bag of the input, made beforehand: rendering would take the nodes' time."""
-    from hydranet_ros.bags.recording import message_count, recorded
-    from hydranet_ros.bags.writing import write_bag
+    from hydranet_ros.datasets.bag_files import write_bag
+    from hydranet_ros.datasets.bag_messages import message_count, recorded
 
     write_bag(path, progress(recorded(source), message_count(source), "prepare", "message"))
     return path

@@ -7,8 +7,8 @@ import math
 from pathlib import Path
 
 from hydranet_ros.commands.output import progress
+from hydranet_ros.datasets.source import open_source
 from hydranet_ros.errors import HydraNetError
-from hydranet_ros.sources import open_source
 
 EXAMPLES = """\
 examples:
@@ -52,8 +52,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def run(options: argparse.Namespace) -> None:
     """Check, write, say what was written."""
-    from hydranet_ros.bags.recording import message_count, recorded
-    from hydranet_ros.bags.writing import check_new, write_bag
+    from hydranet_ros.datasets.bag_files import check_new, write_bag
+    from hydranet_ros.datasets.bag_messages import message_count, recorded
 
     check_new(options.out)
     if options.max_frames is not None and options.max_frames < 1:

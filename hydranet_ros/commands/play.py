@@ -7,9 +7,9 @@ import math
 import os
 import sys
 
+from hydranet_ros.datasets.source import STREET
 from hydranet_ros.demo.nodes import WHEELS_GUARD, node_command, require_ros
 from hydranet_ros.errors import HydraNetError
-from hydranet_ros.sources import STREET
 
 EXAMPLES = """\
 examples:

@@ -15,11 +15,12 @@ from hydranet_ros import __version__
 from hydranet_ros.commands.output import progress, write_run
 from hydranet_ros.commands.run_figures import calibration_table, figures_table
 from hydranet_ros.commands.run_results import Results
+from hydranet_ros.datasets.source import STREET, Source, open_source
 from hydranet_ros.errors import HydraNetError
 from hydranet_ros.fusion.sliding_window import SlidingWindowFusion
+from hydranet_ros.geometry.camera import Frame
 from hydranet_ros.gyro.visual_gyro import VisualGyro, open_predictor
 from hydranet_ros.pipeline import OWN_SOURCES, Pipeline
-from hydranet_ros.sources import STREET, Frame, Source, open_source
 from hydranet_ros.stereo_vo.odometry import StereoVO
 from hydranet_ros.stereo_vo.result import Lost
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hydranet_ros.datasets.source import Source
 from hydranet_ros.errors import HydraNetError
 from hydranet_ros.fusion.sliding_window import FusedState
 from hydranet_ros.geometry import lie, metrics
@@ -19,7 +20,6 @@ from hydranet_ros.geometry.metrics import TrajectoryErrors
 from hydranet_ros.pipeline import Odometer, Step
 from hydranet_ros.report.page import write_report
 from hydranet_ros.report.record import Consistency, RotationErrors, RunRecord
-from hydranet_ros.sources import Source
 
 _AXES = ("xx", "xy", "xz", "yy", "yz", "zz")
 _UPPER = np.triu_indices(3)

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from hydranet_ros.bags.messages import pose_of, unpack
-from hydranet_ros.bags.reading import header_stamp, read_messages
-from hydranet_ros.bags.recording import T_BASE_OPTICAL
+from hydranet_ros.datasets.bag_files import header_stamp, read_messages
+from hydranet_ros.datasets.bag_messages import pose_of, unpack
 from hydranet_ros.geometry import lie
+from hydranet_ros.geometry.camera import T_BASE_OPTICAL
 from hydranet_ros.geometry.lie import Array
 
 # How nodes say that a motion was not measured.

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from hydranet_ros.datasets.source import Source
 from hydranet_ros.demo.heard import (
     CAMERA,
     FUSED,
@@ -23,7 +24,6 @@ from hydranet_ros.errors import HydraNetError
 from hydranet_ros.geometry import lie, metrics
 from hydranet_ros.geometry.lie import Array
 from hydranet_ros.report.record import Consistency, RotationErrors, RunRecord
-from hydranet_ros.sources import Source
 
 TIMED = {"vo": VO, "hydranet": ROTATION, "fused": FUSED}
 

@@ -19,11 +19,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
+from hydranet_ros.datasets.seven_scenes import Frames, Scene, find_scenes, read_scene
 from hydranet_ros.experiments.fitting import Evaluation, FitConfig, evaluate, fit, untrained
 from hydranet_ros.experiments.outcome import Outcome, Row
 from hydranet_ros.experiments.plots import error_bands
-from hydranet_ros.experiments.seven_scenes_data import Scene, find_scenes, read_scene
 from hydranet_ros.gyro.config import preset
 from hydranet_ros.gyro.paper_bodies import load_imagenet
 
@@ -40,6 +42,25 @@ PUBLISHED = {
     "redkitchen": (8.8, -5.0, 5.4),
     "stairs": (11.8, -4.7, 12.4),
 }
+
+# Of ImageNet, per channel: what pre-trained networks expect.
+MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+class FrameSamples:
+    """The frames of a scene as a network takes them."""
+
+    def __init__(self, frames: Frames) -> None:
+        self.frames = frames
+        self.targets = torch.tensor(frames.quaternions, dtype=torch.float32)
+
+    def __len__(self) -> int:
+        return len(self.frames)
+
+    def inputs(self, numbers: Sequence[int]) -> Tensor:
+        """(batch, 3, size, size), normalised as for ImageNet."""
+        x = torch.from_numpy(self.frames.images(numbers)).permute(0, 3, 1, 2).float() / 255.0
+        return (x - torch.tensor(MEAN)[:, None, None]) / torch.tensor(DEVIATION)[:, None, None]
 
 
 @dataclass(frozen=True)
@@ -93,7 +114,10 @@ def train_scene(scene: Scene, settings: Settings) -> Evaluation:
     if settings.imagenet is not None:
         load_imagenet(model.body, settings.imagenet)
     config = FitConfig(settings.epochs, settings.batch_size, settings.learning_rate, settings.seed)
-    return evaluate(fit(model, config, scene.training, scene.validation), scene.test)
+    training, validation, test = (
+        FrameSamples(frames) for frames in (scene.training, scene.validation, scene.test)
+    )
+    return evaluate(fit(model, config, training, validation), test)
 
 
 def _figures(scene: Scene, found: Evaluation) -> dict[str, float]:

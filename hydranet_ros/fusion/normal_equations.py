@@ -162,8 +162,8 @@ class Layout:
 
 
 # --- robust kernels ------------------------------------------------------------------------------
-# A kernel rho(s) says what a squared whitened residual s costs once it is larger than noise explains.
-# Iterative reweighting multiplies the information of a factor with rho'(s).
+# A kernel rho(s) says what a squared whitened residual s costs once it is larger than noise
+# explains. Iterative reweighting multiplies the information of a factor with rho'(s).
 
 
 @dataclass(frozen=True)

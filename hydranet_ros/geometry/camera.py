@@ -1,4 +1,4 @@
-"""Calibrated cameras: projection, triangulation, their Jacobians, and the canonical grid.
+"""Calibrated cameras and the frames they take: projection, triangulation, their Jacobians.
 
 A stereo pair is rectified: both images share focal lengths and rows, and the right camera sits
 `baseline_m` along the left one's x axis. A stereo measurement is `y = (u, v, u_right)` in pixels;
@@ -8,14 +8,27 @@ a point is `p = (x, y, z)` in the left optical frame (x right, y down, z forward
 from __future__ import annotations
 
 from dataclasses import dataclass
-from os import PathLike
-from pathlib import Path
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from hydranet_ros.errors import FileError, read_text
 from hydranet_ros.geometry.lie import Array
+
+Image = NDArray[np.uint8]
+
+# The pose of an optical frame (z forward, y down) in a base frame (x forward, z up) at its origin.
+T_BASE_OPTICAL: Array = np.array(
+    [[0.0, 0.0, 1.0, 0.0], [-1.0, 0.0, 0.0, 0.0], [0.0, -1.0, 0.0, 0.0], [0.0, 0.0, 0.0, 1.0]]
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """A rectified stereo pair of grey images (h, w), or one image: then `right` is None."""
+
+    stamp_ns: int
+    left: Image
+    right: Image | None = None
 
 
 @dataclass(frozen=True)
@@ -108,53 +121,3 @@ class StereoCamera:
         out[..., 0, 0] += z / c.fx
         out[..., 1, 1] = z / c.fy
         return out
-
-
-def read_kitti_calibration(
-    path: str | PathLike[str], left: str = "P0", right: str = "P1"
-) -> StereoCamera:
-    """Read two 3x4 projection matrices of a KITTI `calib.txt`: P0 and P1 grey, P2 and P3 colour.
-
-    P = K [I | t], and the baseline is left.t_x - right.t_x with t = K^-1 P[:, 3]: Tx/fx alone is
-    off by cx t_z/fx, half a percent for the colour pair.
-    """
-    path = Path(path)
-    left_p, right_p = _projections(path, (left, right))
-    if not np.allclose(left_p[:, :3], right_p[:, :3]):
-        raise FileError(path, f"{left} and {right} differ in more than Tx: not a rectified pair")
-    fx, fy, cx, cy = left_p[0, 0], left_p[1, 1], left_p[0, 2], left_p[1, 2]
-    if not min(fx, fy) > 0.0:
-        raise FileError(path, f"{left} has focal lengths {fx} and {fy}: not a calibrated camera")
-    if not np.allclose(left_p[:, :3], [[fx, 0.0, cx], [0.0, fy, cy], [0.0, 0.0, 1.0]]):
-        raise FileError(path, f"{left} is not 'fx 0 cx Tx 0 fy cy Ty 0 0 1 Tz', a pinhole camera")
-    offset = left_p[:, 3] - right_p[:, 3]
-    baseline = float((offset[0] - cx * offset[2]) / fx)
-    if not baseline > 0.0:
-        raise FileError(
-            path, f"{left} and {right} give a baseline of {baseline:.4g} m: are they swapped?"
-        )
-    return StereoCamera(Camera(float(fx), float(fy), float(cx), float(cy)), baseline)
-
-
-def _projections(path: Path, names: tuple[str, str]) -> list[Array]:
-    found = {}
-    for number, line in enumerate(read_text(path).splitlines(), start=1):
-        name, _, values = line.partition(":")
-        if name.strip() in names:
-            found[name.strip()] = _projection(path, number, name.strip(), values)
-    missing = [name for name in names if name not in found]
-    if missing:
-        raise FileError(path, f"has no line '{missing[0]}:' with a 3x4 projection matrix")
-    return [found[name] for name in names]
-
-
-def _projection(path: Path, line: int, name: str, values: str) -> Array:
-    try:
-        matrix = np.array([float(value) for value in values.split()])
-    except ValueError as error:
-        raise FileError(path, f"{name}: {error}", line) from None
-    if matrix.size != 12:
-        raise FileError(path, f"{name} must have 12 numbers, got {matrix.size}", line)
-    if not np.isfinite(matrix).all():
-        raise FileError(path, f"{name} has numbers that are not finite", line)
-    return matrix.reshape(3, 4)

@@ -19,7 +19,8 @@ import numpy as np
 from numpy.lib.npyio import NpzFile
 from numpy.typing import ArrayLike, NDArray
 
-from hydranet_ros.errors import FileError, HydraNetError, read_text
+from hydranet_ros.errors import FileError, HydraNetError
+from hydranet_ros.files import read_text
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.estimates import ROTATION_TOLERANCE
 from hydranet_ros.geometry.lie import Array

@@ -7,8 +7,8 @@ from nav_msgs.msg import Odometry, Path
 from rclpy.node import Node
 from rclpy.serialization import deserialize_message
 
-from hydranet_ros.bags.messages import ODOMETRY, Message
 from hydranet_ros.bags.playlist import Playlist
+from hydranet_ros.datasets.bag_messages import ODOMETRY, Message
 
 # A path is sent whole each time: not with every pose.
 EVERY = 10

@@ -15,6 +15,13 @@ import numpy as np
 from geometry_msgs.msg import PoseWithCovarianceStamped
 from sensor_msgs.msg import CameraInfo, Image, Imu, TimeReference
 
+from hydranet_ros.datasets.sensor_messages import (
+    Grey,
+    RawCamera,
+    raw_camera,
+    rectified_camera,
+    stereo_camera,
+)
 from hydranet_ros.geometry.estimates import RelativeRotation
 from hydranet_ros.gyro.flow import FlowConfig, flow_picture
 from hydranet_ros.gyro.visual_gyro import VisualGyro, open_predictor
@@ -23,13 +30,6 @@ from hydranet_ros.ros.image_node import MONO, STEREO, ImageNode, ImageNodeConfig
 from hydranet_ros.ros.images import image_message
 from hydranet_ros.ros.intake import Arrival
 from hydranet_ros.ros.running import leave, run
-from hydranet_ros.sensor_messages.calibration import (
-    RawCamera,
-    raw_camera,
-    rectified_camera,
-    stereo_camera,
-)
-from hydranet_ros.sensor_messages.pixels import Grey
 from hydranet_ros.settings import about, check
 
 if TYPE_CHECKING:

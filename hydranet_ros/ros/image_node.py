@@ -13,13 +13,12 @@ import numpy as np
 from rclpy.utilities import get_rmw_implementation_identifier
 from sensor_msgs.msg import CameraInfo
 
+from hydranet_ros.datasets.sensor_messages import Grey, check_shape
 from hydranet_ros.errors import BadInput, HydraNetError
 from hydranet_ros.fast_dds import missing_profile
 from hydranet_ros.ros.images import grey
 from hydranet_ros.ros.intake import Arrival, InputConfig, Intake
 from hydranet_ros.ros.managed import ManagedNode, NodeConfig
-from hydranet_ros.sensor_messages.calibration import check_shape
-from hydranet_ros.sensor_messages.pixels import Grey
 from hydranet_ros.settings import about
 
 MONO = (("image", "camera_info"),)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sensor_msgs.msg import CompressedImage, Image
 
-from hydranet_ros.sensor_messages.pixels import (
+from hydranet_ros.datasets.sensor_messages import (
     Grey,
     check_layout,
     grey_of_compressed,

@@ -20,8 +20,8 @@ from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 
 from hydranet_ros import fast_dds
-from hydranet_ros.bags.messages import TRANSFORMS, Message
 from hydranet_ros.bags.playlist import open_playlist, read_ahead
+from hydranet_ros.datasets.bag_messages import TRANSFORMS, Message
 from hydranet_ros.errors import HydraNetError
 from hydranet_ros.ros.parameters import Parameters
 from hydranet_ros.ros.playing import Outlet, Pace, play

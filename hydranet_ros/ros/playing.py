@@ -14,8 +14,8 @@ from rclpy.publisher import Publisher
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from rosgraph_msgs.msg import Clock
 
-from hydranet_ros.bags.messages import TRANSFORMS, Message
 from hydranet_ros.bags.playlist import Playlist
+from hydranet_ros.datasets.bag_messages import TRANSFORMS, Message
 from hydranet_ros.errors import HydraNetError
 from hydranet_ros.ros.conversions import time_message
 from hydranet_ros.ros.ground_truth import TruthPath

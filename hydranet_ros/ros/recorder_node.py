@@ -19,8 +19,8 @@ from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.qos import QoSProfile
 
-from hydranet_ros.bags.messages import STORE, Message
-from hydranet_ros.bags.writing import STORAGES, BagWriter, new_bag
+from hydranet_ros.datasets.bag_files import STORAGES, BagWriter, new_bag
+from hydranet_ros.datasets.bag_messages import STORE, Message
 from hydranet_ros.errors import HydraNetError
 from hydranet_ros.ros.message_types import message_class
 from hydranet_ros.ros.parameters import Parameters

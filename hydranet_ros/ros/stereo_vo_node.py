@@ -14,6 +14,7 @@ import numpy as np
 from nav_msgs.msg import Odometry
 from sensor_msgs.msg import CameraInfo
 
+from hydranet_ros.datasets.sensor_messages import Grey, stereo_camera
 from hydranet_ros.errors import BadInput
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.estimates import RelativePose, compose_with_covariance
@@ -24,8 +25,6 @@ from hydranet_ros.ros.image_node import STEREO, ImageNode, ImageNodeConfig
 from hydranet_ros.ros.intake import Arrival
 from hydranet_ros.ros.running import leave, run
 from hydranet_ros.ros.trail import Trail, TrailConfig
-from hydranet_ros.sensor_messages.calibration import stereo_camera
-from hydranet_ros.sensor_messages.pixels import Grey
 from hydranet_ros.settings import check
 from hydranet_ros.stereo_vo.config import StereoVOConfig
 from hydranet_ros.stereo_vo.odometry import StereoVO

@@ -8,7 +8,8 @@ from typing import Any
 
 import yaml
 
-from hydranet_ros.errors import FileError, read_text
+from hydranet_ros.errors import FileError
+from hydranet_ros.files import read_text
 from hydranet_ros.gyro.config import NetworkConfig, preset
 from hydranet_ros.gyro.flow import METHODS
 from hydranet_ros.network.loss import LossConfig

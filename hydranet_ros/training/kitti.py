@@ -7,10 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from hydranet_ros.datasets.kitti import KittiFolder
 from hydranet_ros.errors import HydraNetError
 from hydranet_ros.gyro.flow import FlowEstimator, farneback, unchecked_flow
 from hydranet_ros.gyro.grid import CanonicalGrid, GridFlow
-from hydranet_ros.sources import KittiFolder
 from hydranet_ros.training.config import TrainingConfig
 from hydranet_ros.training.pairs import Flow, FlowPairs, frame_steps, image_pairs
 

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from hydranet_ros import cli
+from hydranet_ros.datasets.seven_scenes import find_scenes, read_scene
 from hydranet_ros.errors import HydraNetError
 from hydranet_ros.experiments import seven_scenes
 from hydranet_ros.experiments.fitting import use_threads
-from hydranet_ros.experiments.seven_scenes_data import find_scenes, read_scene
 from hydranet_ros.geometry import lie
 
 
@@ -48,7 +48,7 @@ def test_targets_are_the_orientation_of_the_camera(scene: Path) -> None:
     found = read_scene(scene, 32)
     pose = np.loadtxt(scene / "seq-03" / "frame-000002.pose.txt")
     expected = lie.quaternion_from_matrix(pose[:3, :3].T)
-    np.testing.assert_allclose(found.test.targets[2], expected, atol=1e-6)
+    np.testing.assert_allclose(found.test.quaternions[2], expected, atol=1e-6)
 
 
 def test_images_are_rgb_cropped_and_normalised(scene: Path) -> None:
@@ -56,7 +56,7 @@ def test_images_are_rgb_cropped_and_normalised(scene: Path) -> None:
     image = np.zeros((48, 64, 3), dtype=np.uint8)
     image[:, 8:56] = (0, 0, 255)  # red, in OpenCV's order, exactly where the crop is
     cv2.imwrite(str(path), image)
-    x = read_scene(scene, 24).test.inputs([0])[0]
+    x = seven_scenes.FrameSamples(read_scene(scene, 24).test).inputs([0])[0]
     red = torch.tensor([(1.0 - 0.485) / 0.229, -0.456 / 0.224, -0.406 / 0.225])
     torch.testing.assert_close(x, red[:, None, None].expand(3, 24, 24), atol=1e-5, rtol=0.0)
 

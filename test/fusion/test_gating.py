@@ -9,9 +9,9 @@ import pytest
 from fusion.fusion_worlds import HONEST, PERIOD_NS, Drive, correlated, random_walk_motion
 from scipy.stats import chi2
 
+from hydranet_ros.datasets.recording import read_recording
 from hydranet_ros.fusion.config import FusionConfig
 from hydranet_ros.fusion.gating import Gate, Motion, SourceStatistics, Turn, nis
-from hydranet_ros.fusion.recording import read_recording
 from hydranet_ros.fusion.sliding_window import Rejection, SlidingWindowFusion
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.estimates import RelativePose, RelativeRotation

@@ -20,8 +20,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import covariances
 
+from hydranet_ros.datasets.recording import read_recording
 from hydranet_ros.fusion.config import FusionConfig
-from hydranet_ros.fusion.recording import read_recording
 from hydranet_ros.fusion.sliding_window import FusedState, SlidingWindowFusion
 from hydranet_ros.geometry import lie, metrics
 from hydranet_ros.geometry.estimates import RelativePose, RelativeRotation

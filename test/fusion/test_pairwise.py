@@ -9,8 +9,8 @@ import pytest
 from fusion.fusion_worlds import correlated, draw
 from scipy.optimize import least_squares
 
+from hydranet_ros.datasets.recording import Recording, read_recording
 from hydranet_ros.fusion.pairwise import MAX_DETERMINANT, pair_covariances, relax_pairs
-from hydranet_ros.fusion.recording import Recording, read_recording
 from hydranet_ros.geometry import lie, metrics
 from hydranet_ros.geometry.trajectory import chain
 

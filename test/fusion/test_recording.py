@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hydranet_ros.datasets.recording import PERIOD_NS, read_recording
 from hydranet_ros.errors import FileError
-from hydranet_ros.fusion.recording import PERIOD_NS, read_recording
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.estimates import RelativePose, RelativeRotation
 

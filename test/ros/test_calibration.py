@@ -10,9 +10,9 @@ pytest.importorskip("rclpy", reason="no ROS 2 here: neither sourced nor from whe
 
 from sensor_msgs.msg import CameraInfo, RegionOfInterest
 
+from hydranet_ros.datasets import sensor_messages as calibration
 from hydranet_ros.errors import BadInput
 from hydranet_ros.geometry.camera import Camera
-from hydranet_ros.sensor_messages import calibration
 
 K = [500.0, 0.0, 320.0, 0.0, 510.0, 240.0, 0.0, 0.0, 1.0]
 

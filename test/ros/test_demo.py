@@ -20,15 +20,14 @@ pytest.importorskip("rclpy", reason="no ROS 2 here: neither sourced nor from whe
 pytest.importorskip("rosbags", reason="no rosbags here: pip install rosbags")
 pytest.importorskip("matplotlib", reason="no matplotlib here: pip install matplotlib")
 
-from hydranet_ros.bags.reading import topics
-from hydranet_ros.bags.recording import recorded
-from hydranet_ros.bags.writing import write_bag
+from hydranet_ros.datasets.bag_files import topics, write_bag
+from hydranet_ros.datasets.bag_messages import recorded
+from hydranet_ros.datasets.source import SimulatedStreet
 from hydranet_ros.demo import surroundings
 from hydranet_ros.demo.heard import FUSED, VO, camera_poses, odometry_steps, read_heard
 from hydranet_ros.errors import HydraNetError
 from hydranet_ros.geometry import lie
 from hydranet_ros.pipeline import Odometer
-from hydranet_ros.sources import SimulatedStreet
 from hydranet_ros.stereo_vo.odometry import StereoVO
 
 FRAMES = 12

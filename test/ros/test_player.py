@@ -25,10 +25,10 @@ from rclpy.qos import QoSProfile
 from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import CameraInfo, Image
 
-from hydranet_ros.bags.recording import recorded
-from hydranet_ros.bags.writing import write_bag
-from hydranet_ros.geometry.camera import StereoCamera
-from hydranet_ros.sources import Frame, SimulatedStreet, Source, open_source
+from hydranet_ros.datasets.bag_files import write_bag
+from hydranet_ros.datasets.bag_messages import recorded
+from hydranet_ros.datasets.source import SimulatedStreet, Source, open_source
+from hydranet_ros.geometry.camera import Frame, StereoCamera
 
 FRAMES = 12
 TOPICS = {

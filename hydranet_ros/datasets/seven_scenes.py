@@ -15,11 +15,10 @@ from pathlib import Path
 
 import cv2
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from hydranet_ros.errors import FileError, read_text
+from hydranet_ros.errors import FileError
+from hydranet_ros.files import read_text
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.lie import Array
 
@@ -27,31 +26,27 @@ Image = NDArray[np.uint8]
 
 SCENES = ("chess", "fire", "heads", "office", "pumpkin", "redkitchen", "stairs")
 SUFFIXES = (".color.png", ".color.jpg")
-# Of ImageNet, per channel: what pre-trained networks expect.
-MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 VALIDATION_SHARE, TEST_SHARE = 0.1, 0.2
 
 
 @dataclass(eq=False)
 class Frames:
-    """Images and the orientations C_c_w they were taken at; an image is read when first used."""
+    """Images and the orientations of the camera; an image is read when first used."""
 
     paths: list[Path]
-    targets: Tensor
+    quaternions: Array  # (frames, 4), of C_c_w
     size: int
     _read: dict[int, Image] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.paths)
 
-    def inputs(self, numbers: Sequence[int]) -> Tensor:
-        """(batch, 3, size, size), normalised as for ImageNet."""
+    def images(self, numbers: Sequence[int]) -> Image:
+        """(batch, size, size, 3), RGB."""
         for i in numbers:
             if i not in self._read:
                 self._read[i] = read_square(self.paths[i], self.size)
-        stack = torch.from_numpy(np.stack([self._read[i] for i in numbers]))
-        x = stack.permute(0, 3, 1, 2).float() / 255.0
-        return (x - torch.tensor(MEAN)[:, None, None]) / torch.tensor(DEVIATION)[:, None, None]
+        return np.stack([self._read[i] for i in numbers])
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,8 +130,7 @@ def read_square(path: Path, size: int) -> Image:
 
 def _load(paths: list[Path], size: int) -> Frames:
     C_w_c = np.array([_rotation(path) for path in paths])
-    targets = lie.quaternion_from_matrix(lie.so3_inverse(C_w_c))
-    return Frames(paths, torch.tensor(targets, dtype=torch.float32), size)
+    return Frames(paths, lie.quaternion_from_matrix(lie.so3_inverse(C_w_c)), size)
 
 
 def _rotation(image: Path) -> Array:

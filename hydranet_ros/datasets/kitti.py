@@ -1,111 +1,22 @@
-"""Where frames come from: a folder in KITTI's layout, a rosbag2, or the simulated street.
-
-A source knows its camera, how many frames it has, and the true poses where there are any;
-iterating gives the frames. What can be checked without reading images is checked when it is made.
-"""
+"""Folders in the layout of the KITTI odometry benchmark."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
-from typing import Protocol
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from hydranet_ros.errors import FileError, HydraNetError, read_text
-from hydranet_ros.geometry.camera import StereoCamera, read_kitti_calibration
+from hydranet_ros.errors import FileError
+from hydranet_ros.files import read_text
+from hydranet_ros.geometry.camera import Camera, Frame, Image, StereoCamera
 from hydranet_ros.geometry.lie import Array
 from hydranet_ros.geometry.trajectory import read_trajectory
 
-Image = NDArray[np.uint8]
-
-STREET = "street"
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg")
-BAG_METADATA = "metadata.yaml"
-BAG_SUFFIXES = (".mcap", ".db3")
-
-
-@dataclass(frozen=True, eq=False)
-class Frame:
-    """A rectified stereo pair of grey images (h, w)."""
-
-    stamp_ns: int
-    left: Image
-    right: Image
-
-
-class Source(Protocol):
-    """Frames in order, their camera, and the truth where it is known."""
-
-    name: str
-    camera: StereoCamera
-    stamps_ns: NDArray[np.int64]
-    T_w_c: Array | None
-
-    def __len__(self) -> int: ...
-
-    def __iter__(self) -> Iterator[Frame]: ...
-
-
-def open_source(
-    name: str,
-    poses: str | PathLike[str] | None = None,
-    max_frames: int | None = None,
-    left_topic: str | None = None,
-    right_topic: str | None = None,
-) -> Source:
-    """A KITTI folder or a rosbag2 by its path, or the simulated street by the name `street`.
-
-    The image topics of a bag are found by type and name where they are not given.
-    """
-    if name == STREET:
-        if poses is not None:
-            raise HydraNetError("--poses: the simulated street knows its own poses")
-        return SimulatedStreet(max_frames)
-    if is_bag(name):
-        from hydranet_ros.bags.source import Bag
-
-        return Bag(name, poses, max_frames, left_topic, right_topic)
-    if Path(name).is_dir():
-        return KittiFolder(name, poses, max_frames)
-    raise HydraNetError(
-        f"{name}: is not a folder with image_0, image_1, calib.txt, times.txt, nor a rosbag2, "
-        f"nor '{STREET}'"
-    )
-
-
-def is_bag(name: str | PathLike[str]) -> bool:
-    """Whether a path is that of a rosbag2: a folder with its metadata, or a storage file."""
-    path = Path(name)
-    return (path.is_file() and path.suffix in BAG_SUFFIXES) or (path / BAG_METADATA).is_file()
-
-
-class SimulatedStreet:
-    """The built-in street, rendered as it is read; `size` is (width, height) of its images."""
-
-    def __init__(self, max_frames: int | None = None, size: tuple[int, int] | None = None) -> None:
-        from hydranet_ros.simulation.config import StreetConfig
-        from hydranet_ros.simulation.street import Street
-
-        config = StreetConfig() if max_frames is None else StreetConfig(frames=max_frames)
-        if size is not None:
-            config = replace(config, width=size[0], height=size[1])
-        self._street = Street(config)
-        self.name = STREET
-        self.camera = self._street.camera
-        self.stamps_ns = np.asarray(self._street.stamps_ns, dtype=np.int64)
-        self.T_w_c: Array | None = self._street.T_w_c
-
-    def __len__(self) -> int:
-        return len(self.stamps_ns)
-
-    def __iter__(self) -> Iterator[Frame]:
-        for frame in self._street:
-            yield Frame(frame.stamp_ns, frame.left, frame.right)
 
 
 class KittiFolder:
@@ -198,3 +109,53 @@ def _read_grey(path: Path) -> Image:
 
 def _size(shape: tuple[int, ...]) -> str:
     return f"{shape[1]}x{shape[0]}"
+
+
+def read_kitti_calibration(
+    path: str | PathLike[str], left: str = "P0", right: str = "P1"
+) -> StereoCamera:
+    """Read two 3x4 projection matrices of a KITTI `calib.txt`: P0 and P1 grey, P2 and P3 colour.
+
+    P = K [I | t], and the baseline is left.t_x - right.t_x with t = K^-1 P[:, 3]: Tx/fx alone is
+    off by cx t_z/fx, half a percent for the colour pair.
+    """
+    path = Path(path)
+    left_p, right_p = _projections(path, (left, right))
+    if not np.allclose(left_p[:, :3], right_p[:, :3]):
+        raise FileError(path, f"{left} and {right} differ in more than Tx: not a rectified pair")
+    fx, fy, cx, cy = left_p[0, 0], left_p[1, 1], left_p[0, 2], left_p[1, 2]
+    if not min(fx, fy) > 0.0:
+        raise FileError(path, f"{left} has focal lengths {fx} and {fy}: not a calibrated camera")
+    if not np.allclose(left_p[:, :3], [[fx, 0.0, cx], [0.0, fy, cy], [0.0, 0.0, 1.0]]):
+        raise FileError(path, f"{left} is not 'fx 0 cx Tx 0 fy cy Ty 0 0 1 Tz', a pinhole camera")
+    offset = left_p[:, 3] - right_p[:, 3]
+    baseline = float((offset[0] - cx * offset[2]) / fx)
+    if not baseline > 0.0:
+        raise FileError(
+            path, f"{left} and {right} give a baseline of {baseline:.4g} m: are they swapped?"
+        )
+    return StereoCamera(Camera(float(fx), float(fy), float(cx), float(cy)), baseline)
+
+
+def _projections(path: Path, names: tuple[str, str]) -> list[Array]:
+    found = {}
+    for number, line in enumerate(read_text(path).splitlines(), start=1):
+        name, _, values = line.partition(":")
+        if name.strip() in names:
+            found[name.strip()] = _projection(path, number, name.strip(), values)
+    missing = [name for name in names if name not in found]
+    if missing:
+        raise FileError(path, f"has no line '{missing[0]}:' with a 3x4 projection matrix")
+    return [found[name] for name in names]
+
+
+def _projection(path: Path, line: int, name: str, values: str) -> Array:
+    try:
+        matrix = np.array([float(value) for value in values.split()])
+    except ValueError as error:
+        raise FileError(path, f"{name}: {error}", line) from None
+    if matrix.size != 12:
+        raise FileError(path, f"{name} must have 12 numbers, got {matrix.size}", line)
+    if not np.isfinite(matrix).all():
+        raise FileError(path, f"{name} has numbers that are not finite", line)
+    return matrix.reshape(3, 4)

@@ -6,18 +6,23 @@ The same bytes go into a bag and over DDS, so that what `hydranet kitti2bag` wri
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
-from rosbags.typesys import Stores, get_typestore
 
-from hydranet_ros.errors import HydraNetError
+from hydranet_ros.datasets.source import Source
+from hydranet_ros.errors import HydraNetError, require
 from hydranet_ros.geometry import lie
-from hydranet_ros.geometry.camera import StereoCamera
+from hydranet_ros.geometry.camera import T_BASE_OPTICAL, Frame, Image, StereoCamera
 from hydranet_ros.geometry.lie import Array
+
+require("a bag", "rosbags")
+
+from rosbags.typesys import Stores, get_typestore  # noqa: E402 (after the check)
 
 # The messages used here have been the same since Humble.
 STORE = get_typestore(Stores.ROS2_JAZZY)
@@ -173,3 +178,89 @@ def _wxyz(T: Array) -> Array:
 
 def _named(names: str, values: Array) -> dict[str, float]:
     return {name: float(value) for name, value in zip(names, values, strict=True)}
+
+
+# --- a source of frames as messages --------------------------------------------------------------
+# In the order in which a camera driver sends them. The images are of `camera_left_optical` and
+# `camera_right_optical`; a static transform puts the left one at `base_link`. The truth is the
+# left camera's pose in `odom`, which is `base_link` at the first pose: RViz shows it upright.
+
+LEFT_FRAME, RIGHT_FRAME = "camera_left_optical", "camera_right_optical"
+BASE_FRAME, WORLD_FRAME = "base_link", "odom"
+SIDES = (("left", LEFT_FRAME), ("right", RIGHT_FRAME))
+
+STATIC_TRANSFORMS = "/tf_static"
+GROUND_TRUTH = "/ground_truth/odometry"
+
+
+def recorded(source: Source, compressed: bool = False, epoch_ns: int = 0) -> Iterator[Message]:
+    """Every message of a source; `epoch_ns` is added to its stamps."""
+    yield static_transforms(source, int(source.stamps_ns[0]) + epoch_ns)
+    velocities = None if source.T_w_c is None else own_velocities(source)
+    for index, frame in enumerate(source):
+        stamp = frame.stamp_ns + epoch_ns
+        if source.T_w_c is not None and velocities is not None:
+            T = T_BASE_OPTICAL @ source.T_w_c[index]
+            truth = odometry(stamp, WORLD_FRAME, LEFT_FRAME, T, velocities[index])
+            yield pack(GROUND_TRUTH, ODOMETRY, stamp, truth)
+        yield from _camera_infos(source, frame, stamp)
+        yield from _images(frame, stamp, compressed)
+
+
+def topic_types(source: Source, compressed: bool = False) -> dict[str, str]:
+    """The topics that `recorded` gives, with their types."""
+    kind, suffix = (COMPRESSED_IMAGE, "/compressed") if compressed else (IMAGE, "")
+    types = {STATIC_TRANSFORMS: TRANSFORMS}
+    if source.T_w_c is not None:
+        types[GROUND_TRUTH] = ODOMETRY
+    for side, _ in SIDES:
+        types[f"/{side}/camera_info"] = CAMERA_INFO
+        types[f"/{side}/image_rect{suffix}"] = kind
+    return types
+
+
+def message_count(source: Source) -> int:
+    """How many messages `recorded` gives."""
+    return 1 + len(source) * (4 if source.T_w_c is None else 5)
+
+
+def own_velocities(source: Source) -> Array:
+    """(N, 6) true velocity of the camera in its own frame: that of the step before, m/s, rad/s."""
+    assert source.T_w_c is not None
+    if len(source) < 2:
+        return np.zeros((len(source), 6))
+    T_1_2 = lie.se3_inverse(source.T_w_c[:-1]) @ source.T_w_c[1:]
+    steps = lie.se3_log(T_1_2) / (np.diff(source.stamps_ns) * 1e-9)[:, None]
+    return np.concatenate([steps[:1], steps])
+
+
+def static_transforms(source: Source, stamp_ns: int) -> Message:
+    """Where the cameras are: the left one at the base, the right one a baseline beside it."""
+    T_left_right = np.eye(4)
+    T_left_right[0, 3] = source.camera.baseline_m
+    transforms = [
+        transform(stamp_ns, BASE_FRAME, LEFT_FRAME, T_BASE_OPTICAL),
+        transform(stamp_ns, LEFT_FRAME, RIGHT_FRAME, T_left_right),
+    ]
+    content = make(TRANSFORMS, transforms=transforms)
+    return pack(STATIC_TRANSFORMS, TRANSFORMS, stamp_ns, content)
+
+
+def _camera_infos(source: Source, frame: Frame, stamp_ns: int) -> Iterator[Message]:
+    height, width = frame.left.shape
+    for side, frame_id in SIDES:
+        right = side == "right"
+        info = camera_info(stamp_ns, frame_id, source.camera, (width, height), right)
+        yield pack(f"/{side}/camera_info", CAMERA_INFO, stamp_ns, info)
+
+
+def _images(frame: Frame, stamp_ns: int, compressed: bool) -> Iterator[Message]:
+    for (side, frame_id), pixels in zip(SIDES, (frame.left, frame.right), strict=True):
+        yield _image(f"/{side}/image_rect", stamp_ns, frame_id, pixels, compressed)
+
+
+def _image(topic: str, stamp_ns: int, frame_id: str, pixels: Image, compressed: bool) -> Message:
+    if compressed:
+        content = compressed_image(stamp_ns, frame_id, pixels)
+        return pack(f"{topic}/compressed", COMPRESSED_IMAGE, stamp_ns, content)
+    return pack(topic, IMAGE, stamp_ns, image(stamp_ns, frame_id, pixels))

@@ -1,0 +1,1 @@
+"""Where frames come from: folders, bags, the simulation; and what messages hold."""

@@ -1,1 +1,0 @@
-"""Messages of sensor_msgs to pixels and cameras, whether ROS or a bag made them."""
