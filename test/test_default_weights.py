@@ -22,7 +22,7 @@ from hydranet_ros.gyro.predictor import Predictor
 from hydranet_ros.gyro.visual_gyro import DEFAULT_WEIGHTS, VisualGyro, open_predictor
 from hydranet_ros.simulation.config import StreetConfig
 from hydranet_ros.simulation.street import Street
-from hydranet_ros.training.validation import area_under_roc
+from hydranet_ros.training.calibration import area_under_roc
 
 Image = np.ndarray
 

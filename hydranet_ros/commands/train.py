@@ -15,9 +15,9 @@ from hydranet_ros.errors import HydraNetError
 
 if TYPE_CHECKING:
     from hydranet_ros.training.config import TrainingConfig
+    from hydranet_ros.training.data import Data
+    from hydranet_ros.training.distributed import Processes
     from hydranet_ros.training.loop import Training
-    from hydranet_ros.training.prepare import Data
-    from hydranet_ros.training.processes import Processes
 
 WEIGHTS = "weights.safetensors"
 EXAMPLES = f"""\
@@ -61,7 +61,7 @@ def run(options: argparse.Namespace) -> None:
     try:
         from hydranet_ros.gyro.device import choose_device
         from hydranet_ros.training.config import read_config
-        from hydranet_ros.training.processes import joined_processes
+        from hydranet_ros.training.distributed import joined_processes
     except ModuleNotFoundError as error:
         if error.name not in ("torch", "safetensors"):
             raise
@@ -86,7 +86,7 @@ def run(options: argparse.Namespace) -> None:
 
 def _data(config: TrainingConfig, options: argparse.Namespace, processes: Processes) -> Data:
     """The first process makes what is missing, the others then find it."""
-    from hydranet_ros.training.prepare import default_cache, prepare
+    from hydranet_ros.training.data import default_cache, prepare
 
     cache = options.cache or default_cache()
     if not processes.first:
@@ -101,7 +101,7 @@ def _finish(
     config: TrainingConfig, training: Training, data: Data, options: argparse.Namespace
 ) -> None:
     from hydranet_ros.gyro.weights import Provenance, Weights, save_weights
-    from hydranet_ros.training.validation import calibrate, evaluate
+    from hydranet_ros.training.calibration import calibrate, evaluate
 
     model = training.best_network().cpu()
     evaluation = evaluate(model, data.validation)

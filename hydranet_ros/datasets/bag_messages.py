@@ -22,7 +22,7 @@ from hydranet_ros.geometry.lie import Array
 
 require("a bag", "rosbags")
 
-from rosbags.typesys import Stores, get_typestore  # noqa: E402 (after the check)
+from rosbags.typesys import Stores, get_typestore
 
 # The messages used here have been the same since Humble.
 STORE = get_typestore(Stores.ROS2_JAZZY)

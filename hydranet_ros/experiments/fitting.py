@@ -19,8 +19,8 @@ from hydranet_ros.gyro.config import Calibration, NetworkConfig
 from hydranet_ros.gyro.device import choose_device
 from hydranet_ros.gyro.network import HydraNet, HydraOutput
 from hydranet_ros.gyro.prediction import Prediction, combine
-from hydranet_ros.network.bootstrap import bootstrap_weights
-from hydranet_ros.network.loss import LossConfig, loss
+from hydranet_ros.training.config import LossConfig
+from hydranet_ros.training.loss import bootstrap_weights, loss
 
 _CALIBRATION_STEPS = 20
 

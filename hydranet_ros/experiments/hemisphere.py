@@ -42,7 +42,7 @@ from hydranet_ros.experiments.plots import AXES, error_bands, grid
 from hydranet_ros.geometry import lie, metrics
 from hydranet_ros.geometry.lie import Array
 from hydranet_ros.gyro.config import NetworkConfig, preset
-from hydranet_ros.network.loss import LossConfig
+from hydranet_ros.training.config import LossConfig
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -26,13 +26,11 @@ from hydranet_ros.experiments.outcome import Outcome
 from hydranet_ros.experiments.plots import AXES, error_bands, grid
 from hydranet_ros.gyro.device import choose_device
 from hydranet_ros.gyro.prediction import combine
+from hydranet_ros.training.calibration import evaluate
 from hydranet_ros.training.config import PAPER, TrainingConfig
-from hydranet_ros.training.dataset import FlowDataset
-from hydranet_ros.training.kitti import kitti_pairs
+from hydranet_ros.training.data import FlowDataset, default_cache, prepare
 from hydranet_ros.training.loop import Training
-from hydranet_ros.training.pairs import FlowPairs
-from hydranet_ros.training.prepare import default_cache, prepare
-from hydranet_ros.training.validation import evaluate
+from hydranet_ros.training.pairs import FlowPairs, kitti_pairs
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

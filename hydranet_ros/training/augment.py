@@ -6,44 +6,14 @@ drawn for the whole batch of all processes, so that a training does not depend o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from hydranet_ros.gyro import quaternion
-from hydranet_ros.training.dataset import Batch
+from hydranet_ros.training.config import AugmentConfig
+from hydranet_ros.training.data import Batch
 
-
-@dataclass(frozen=True)
-class AugmentConfig:
-    """How much is changed; all zero changes nothing."""
-
-    # Chance that a pair is seen in a mirror.
-    mirror: float = 0.5
-    # Chance that a pair is turned further, and the standard deviations of it about x, y, z.
-    turn: float = 0.5
-    turn_deg: tuple[float, float, float] = (0.4, 1.2, 0.4)
-    # Chance that a part of the view is cut off.
-    crop: float = 0.15
-    # Chance of each of a few things that move by themselves, and how far in normalised units.
-    movers: float = 0.15
-    mover_step: float = 0.03
-    # Standard deviation of smooth errors, as a share of the flow and in normalised units, at most.
-    error_share: float = 0.04
-    error_floor: float = 0.0006
-
-    def __post_init__(self) -> None:
-        for name in ("mirror", "turn", "crop", "movers"):
-            if not 0.0 <= getattr(self, name) <= 1.0:
-                raise ValueError(f"{name} must be a chance from 0 to 1, got {getattr(self, name)}")
-        for name in ("mover_step", "error_share", "error_floor"):
-            if not getattr(self, name) >= 0.0:
-                raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
-
-
-NO_AUGMENTATION = AugmentConfig(mirror=0, turn=0, crop=0, movers=0, error_share=0, error_floor=0)
 _MOVERS = 3
 _ERROR_SIZES = ((48, 160), (12, 40), (4, 12), (2, 4))  # of smooth random fields, fine to coarse
 

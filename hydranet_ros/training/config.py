@@ -12,8 +12,6 @@ from hydranet_ros.errors import FileError
 from hydranet_ros.files import read_text
 from hydranet_ros.gyro.config import NetworkConfig, preset
 from hydranet_ros.gyro.flow import METHODS
-from hydranet_ros.network.loss import LossConfig
-from hydranet_ros.training.augment import NO_AUGMENTATION, AugmentConfig
 
 
 def _whole(name: str, value: object, low: int) -> None:
@@ -60,6 +58,66 @@ class DataConfig:
             raise ValueError("kitti and kitti_validation must both name folders, or neither")
         if set(self.kitti) & set(self.kitti_validation):
             raise ValueError("kitti_validation must name other folders than kitti")
+
+
+@dataclass(frozen=True)
+class AugmentConfig:
+    """How much is changed; all zero changes nothing."""
+
+    # Chance that a pair is seen in a mirror.
+    mirror: float = 0.5
+    # Chance that a pair is turned further, and the standard deviations of it about x, y, z.
+    turn: float = 0.5
+    turn_deg: tuple[float, float, float] = (0.4, 1.2, 0.4)
+    # Chance that a part of the view is cut off.
+    crop: float = 0.15
+    # Chance of each of a few things that move by themselves, and how far in normalised units.
+    movers: float = 0.15
+    mover_step: float = 0.03
+    # Standard deviation of smooth errors, as a share of the flow and in normalised units, at most.
+    error_share: float = 0.04
+    error_floor: float = 0.0006
+
+    def __post_init__(self) -> None:
+        for name in ("mirror", "turn", "crop", "movers"):
+            if not 0.0 <= getattr(self, name) <= 1.0:
+                raise ValueError(f"{name} must be a chance from 0 to 1, got {getattr(self, name)}")
+        for name in ("mover_step", "error_share", "error_floor"):
+            if not getattr(self, name) >= 0.0:
+                raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
+
+
+NO_AUGMENTATION = AugmentConfig(mirror=0, turn=0, crop=0, movers=0, error_share=0, error_floor=0)
+
+
+LOSS_KINDS = ("nll", "split")
+
+
+@dataclass(frozen=True)
+class LossConfig:
+    """Which form of the loss.
+
+    The likelihood weighs each sample's error by its own precision: what is badly predicted gets a
+    large covariance, then little gradient, and may stay badly predicted. Two remedies:
+
+    - `beta` > 0 multiplies each sample's loss by det(Sigma_a)^(beta/3), held constant and scaled
+      to mean 1 over the batch (beta-NLL, Seitzer et al. 2022, for a full covariance). 1 gives
+      every sample's error the same weight; 0.5 is a good start.
+    - kind `split` trains rotations on |phi|^2 / (2 mean_sigma_rad^2), whatever the covariance,
+      and the covariance on errors held constant.
+    """
+
+    kind: str = "nll"
+    beta: float = 0.0
+    mean_sigma_rad: float = 0.01
+
+    def __post_init__(self) -> None:
+        if self.kind not in LOSS_KINDS:
+            raise ValueError(f"kind must be one of {', '.join(LOSS_KINDS)}, got {self.kind!r}")
+        if not 0.0 <= self.beta <= 1.0:
+            raise ValueError(f"beta must be from 0 to 1, got {self.beta}")
+        if not self.mean_sigma_rad > 0.0:
+            raise ValueError(f"mean_sigma_rad must be positive, got {self.mean_sigma_rad}")
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import csv
 import math
+import pickle
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,18 +20,17 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from hydranet_ros.errors import FileError
+from hydranet_ros.files import whole_file
 from hydranet_ros.gyro.epipolar import grid_points
 from hydranet_ros.gyro.network import HydraNet, HydraOutput
 from hydranet_ros.gyro.predictor import network_input
-from hydranet_ros.network.bootstrap import bootstrap_weights
-from hydranet_ros.network.loss import loss
-from hydranet_ros.training import checkpoint
 from hydranet_ros.training.augment import Augmentation
+from hydranet_ros.training.calibration import Figures, evaluate
 from hydranet_ros.training.config import TrainingConfig
-from hydranet_ros.training.dataset import FlowDataset
-from hydranet_ros.training.objective import disagreement_loss, own_opinions
-from hydranet_ros.training.processes import Processes
-from hydranet_ros.training.validation import Figures, evaluate
+from hydranet_ros.training.data import FlowDataset
+from hydranet_ros.training.distributed import Processes
+from hydranet_ros.training.loss import bootstrap_weights, disagreement_loss, loss, own_opinions
 
 _VALIDATION_PAIRS = 1500
 _LEAST_RATE = 0.01  # of the learning rate, at the end of the cosine
@@ -80,7 +80,7 @@ class Training:
             self.epoch += 1
             self._validate(value)
             if self.processes.first:
-                checkpoint.save(self.out, self._state())
+                save_checkpoint(self.out, self._state())
                 self._write_log()
             self.processes.wait()
 
@@ -224,7 +224,7 @@ class Training:
         }
 
     def _resume(self) -> None:
-        state = checkpoint.load(self.out, self.config.as_dict())
+        state = load_checkpoint(self.out, self.config.as_dict())
         if state is None:
             return
         self.epoch, self.best_epoch = state["epoch"], state["best_epoch"]
@@ -233,3 +233,31 @@ class Training:
         self.optimiser.load_state_dict(state["optimiser"])
         self.best, self.best_state = Figures(**state["best"]), state["best_state"]
         self.rows = state["rows"]
+
+
+# --- checkpoints ---------------------------------------------------------------------------------
+
+CHECKPOINT = "checkpoint.pt"
+
+
+def save_checkpoint(folder: Path, state: dict[str, Any]) -> None:
+    """Write whole or not at all."""
+    with whole_file(folder / CHECKPOINT) as file:
+        torch.save(state, file)
+
+
+def load_checkpoint(folder: Path, settings: dict[str, Any]) -> dict[str, Any] | None:
+    """The state, None where there is none yet; one of other settings is refused."""
+    path = folder / CHECKPOINT
+    if not path.exists():
+        return None
+    try:
+        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    except (OSError, RuntimeError, pickle.UnpicklingError, EOFError) as error:
+        reason = str(error).partition("\n")[0]
+        raise FileError(path, f"cannot be read ({reason}): delete it to begin anew") from None
+    if state.get("settings") != settings:
+        raise FileError(
+            path, "is of a training with other settings: choose another --out, or delete it"
+        )
+    return state

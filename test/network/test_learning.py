@@ -13,8 +13,8 @@ from hydranet_ros.gyro.grid import CanonicalGrid
 from hydranet_ros.gyro.network import HydraNet
 from hydranet_ros.gyro.prediction import Prediction, combine
 from hydranet_ros.gyro.predictor import network_input
-from hydranet_ros.network.bootstrap import bootstrap_weights
-from hydranet_ros.network.loss import LossConfig, loss
+from hydranet_ros.training.config import LossConfig
+from hydranet_ros.training.loss import bootstrap_weights, loss
 
 
 @pytest.fixture(autouse=True)

@@ -9,8 +9,8 @@ from scipy.stats import multivariate_normal
 
 from hydranet_ros.gyro import quaternion as quat
 from hydranet_ros.gyro.network import HydraOutput
-from hydranet_ros.network.bootstrap import bootstrap_weights
-from hydranet_ros.network.loss import LossConfig, loss, negative_log_likelihood
+from hydranet_ros.training.config import LossConfig
+from hydranet_ros.training.loss import bootstrap_weights, loss, negative_log_likelihood
 
 
 @pytest.fixture

@@ -9,8 +9,9 @@ import torch
 from hydranet_ros.geometry import lie
 from hydranet_ros.gyro.epipolar import grid_points
 from hydranet_ros.gyro.grid import CanonicalGrid
-from hydranet_ros.training.augment import NO_AUGMENTATION, Augmentation, AugmentConfig
-from hydranet_ros.training.dataset import Batch
+from hydranet_ros.training.augment import Augmentation
+from hydranet_ros.training.config import NO_AUGMENTATION, AugmentConfig
+from hydranet_ros.training.data import Batch
 
 POINTS = grid_points(CanonicalGrid())
 

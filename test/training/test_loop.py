@@ -16,10 +16,9 @@ from hydranet_ros.errors import FileError
 from hydranet_ros.geometry import lie
 from hydranet_ros.gyro.epipolar import grid_points
 from hydranet_ros.gyro.grid import CanonicalGrid
-from hydranet_ros.training import checkpoint
 from hydranet_ros.training.config import DataConfig, TrainingConfig
-from hydranet_ros.training.dataset import FlowDataset
-from hydranet_ros.training.loop import LOG, Training
+from hydranet_ros.training.data import FlowDataset
+from hydranet_ros.training.loop import CHECKPOINT, LOG, Training
 from hydranet_ros.training.pairs import FlowPairs
 
 SMALL = TrainingConfig(
@@ -105,7 +104,7 @@ def test_a_checkpoint_of_other_settings_or_a_damaged_one_is_refused(tmp_path: Pa
     trained(replace(SMALL, epochs=1), tmp_path)
     with pytest.raises(FileError, match="other settings"):
         Training(SMALL, drives(0), drives(1), tmp_path)
-    path = tmp_path / checkpoint.NAME
+    path = tmp_path / CHECKPOINT
     path.write_bytes(path.read_bytes()[:5000])
     with pytest.raises(FileError, match="delete it to begin anew"):
         Training(SMALL, drives(0), drives(1), tmp_path)
@@ -124,7 +123,7 @@ from pathlib import Path
 import torch
 sys.path.insert(0, sys.argv[1])
 from test_loop import SMALL, drives, parameters
-from hydranet_ros.training.loop import Training
+from hydranet_ros.training.loop import CHECKPOINT, Training
 from hydranet_ros.training.processes import joined_processes
 torch.set_num_threads(1)
 with joined_processes(torch.device("cpu")) as processes:

@@ -12,7 +12,7 @@ from hydranet_ros.geometry import lie
 from hydranet_ros.simulation.street import Street
 from hydranet_ros.training.pairs import frame_steps, read_pairs, rendered_pairs, write_pairs
 from hydranet_ros.training.streets import random_street, strange_street
-from hydranet_ros.training.unusual import KINDS
+from hydranet_ros.training.unreadable import KINDS
 
 
 def test_steps_go_both_ways() -> None:

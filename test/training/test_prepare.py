@@ -11,8 +11,8 @@ import yaml
 from hydranet_ros import cli
 from hydranet_ros.gyro.weights import load_weights
 from hydranet_ros.training.config import CONFIGS, DataConfig, TrainingConfig, read_config
+from hydranet_ros.training.data import prepare
 from hydranet_ros.training.pairs import exact_pairs, rendered_pairs
-from hydranet_ros.training.prepare import prepare
 from hydranet_ros.training.streets import random_street
 
 TINY = {

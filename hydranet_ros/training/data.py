@@ -10,24 +10,29 @@ import hashlib
 import json
 import multiprocessing
 import os
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import cv2
+import numpy as np
+import torch
+from torch import Tensor
 from tqdm import tqdm
 
 from hydranet_ros import __version__
-from hydranet_ros.errors import FileError
+from hydranet_ros.errors import FileError, HydraNetError
+from hydranet_ros.geometry import lie
 from hydranet_ros.gyro.flow import unchecked_flow
 from hydranet_ros.simulation.street import LEFT, RIGHT
 from hydranet_ros.training.config import DataConfig, TrainingConfig
-from hydranet_ros.training.dataset import FlowDataset
-from hydranet_ros.training.kitti import kitti_pairs
 from hydranet_ros.training.pairs import (
     FlowPairs,
     exact_pairs,
+    kitti_pairs,
     read_pairs,
     rendered_pairs,
     write_pairs,
@@ -40,6 +45,54 @@ from hydranet_ros.training.streets import (
 )
 
 _RENDERED, _EXACT, _LEFT, _RIGHT = _KINDS = ("rendered", "exact", "strange-left", "strange-right")
+
+
+# --- in memory -----------------------------------------------------------------------------------
+
+
+class Batch(NamedTuple):
+    """Flow (batch, 2, rows, columns), mask (batch, 1, rows, columns), C_2_1 as (batch, 4)."""
+
+    flow: Tensor
+    mask: Tensor
+    target: Tensor
+
+
+class FlowDataset:
+    """Flow pairs of many drives, in float16 as they were stored: 30 kB each."""
+
+    def __init__(self, drives: Sequence[FlowPairs]) -> None:
+        if not any(len(drive) for drive in drives):
+            raise HydraNetError("there are no pairs of images to learn from")
+        self._flow = torch.from_numpy(np.concatenate([drive.flow for drive in drives]))
+        self._masks = torch.from_numpy(np.array([drive.mask for drive in drives]))
+        phi = np.concatenate([drive.phi for drive in drives])
+        self.targets = torch.from_numpy(lie.quaternion_exp(phi)).to(torch.float32)
+        self.drive = np.repeat(np.arange(len(drives)), [len(drive) for drive in drives])
+        self._unusual = torch.from_numpy(np.concatenate([drive.unusual for drive in drives]))
+        counts = [len(drive.unusual) for drive in drives]
+        self._unusual_drive = np.repeat(np.arange(len(drives)), counts)
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    @property
+    def unusual_count(self) -> int:
+        """How many unusual pairs there are."""
+        return len(self._unusual)
+
+    def batch(self, numbers: np.ndarray) -> Batch:
+        """Pairs by number, in float32."""
+        mask = self._masks[self.drive[numbers]][:, None].float()
+        return Batch(self._flow[numbers].float(), mask, self.targets[numbers])
+
+    def unusual(self, numbers: np.ndarray) -> Tensor:
+        """Unusual pairs as network inputs, u v mask."""
+        mask = self._masks[self._unusual_drive[numbers]][:, None].float()
+        return torch.cat([self._unusual[numbers].float(), mask], dim=1)
+
+
+# --- in files ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,7 @@ from hydranet_ros.gyro.config import Calibration
 from hydranet_ros.gyro.network import HydraNet, HydraOutput
 from hydranet_ros.gyro.prediction import Prediction, combine, error_correlation
 from hydranet_ros.gyro.predictor import network_input
-from hydranet_ros.training.dataset import FlowDataset
+from hydranet_ros.training.data import FlowDataset
 
 _BATCH = 256
 _ITERATIONS = 20

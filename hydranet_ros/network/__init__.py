@@ -1,1 +1,0 @@
-"""Losses, on their way to training."""
