@@ -71,7 +71,7 @@ setup(
     },
     entry_points={
         "console_scripts": [
-            f"hydranet = {NAME}.cli:main",
+            f"hydranet = {NAME}.cli.__main__:main",
             *(f"{node} = {NAME}.ros.{node}:main" for node in NODES),
         ]
     },

@@ -19,8 +19,8 @@ from rclpy.executors import SingleThreadedExecutor
 from rclpy.qos import QoSProfile
 from sensor_msgs.msg import CameraInfo, Image
 
+from hydranet_ros.cli.demo_nodes import Children
 from hydranet_ros.datasets.source import Source
-from hydranet_ros.demo.children import Children
 from hydranet_ros.demo.nodes import node_command
 from hydranet_ros.demo.surroundings import environment
 from hydranet_ros.errors import HydraNetError

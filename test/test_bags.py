@@ -342,7 +342,7 @@ def test_bags_are_read_without_ros(tmp_path: Path, frames: list[Message]) -> Non
 
 def test_without_the_library_it_is_one_line(tmp_path: Path) -> None:
     code = (
-        "import sys; sys.modules['rosbags'] = None; from hydranet_ros.cli import main; "
+        "import sys; sys.modules['rosbags'] = None; from hydranet_ros.cli.__main__ import main; "
         f"sys.exit(main(['kitti2bag', 'street', {str(tmp_path / 'bag')!r}]))"
     )
     done = subprocess.run(

@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("torch", reason="rotations from images need torch")
 
-from hydranet_ros import cli
+from hydranet_ros.cli import __main__ as cli
 
 PARTS = {
     "gyro, one camera",

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hydranet_ros import cli
+from hydranet_ros.cli import __main__ as cli
 from hydranet_ros.geometry.trajectory import write_kitti, write_tum
 
 POSES = np.tile(np.eye(4), (60, 1, 1))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import yaml
 
-from hydranet_ros import cli
+from hydranet_ros.cli import __main__ as cli
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.trajectory import chain, read_trajectory
 

@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("rosbags", reason="no rosbags here: pip install rosbags")
 
-from hydranet_ros import cli
+from hydranet_ros.cli import __main__ as cli
 
 
 def test_a_run_over_the_bag_is_a_run_over_the_folder(

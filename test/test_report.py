@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from hydranet_ros.errors import HydraNetError
+from hydranet_ros.evaluation.record import Consistency, RotationErrors, RunRecord, rotation_errors
+from hydranet_ros.evaluation.report import write_report
 from hydranet_ros.geometry import lie
-from hydranet_ros.report.page import write_report
-from hydranet_ros.report.record import Consistency, RotationErrors, RunRecord, rotation_errors
 
 pytest.importorskip("matplotlib", reason="no matplotlib here: pip install matplotlib")
 
@@ -132,7 +132,10 @@ def test_a_place_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
 
 
 def test_matplotlib_is_loaded_only_for_a_report() -> None:
-    code = "import sys, hydranet_ros.report, hydranet_ros.cli; print('matplotlib' in sys.modules)"
+    code = (
+        "import sys, hydranet_ros.evaluation.report, hydranet_ros.cli.__main__; "
+        "print('matplotlib' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
 

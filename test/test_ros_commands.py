@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from hydranet_ros import cli
+from hydranet_ros.cli import __main__ as cli
 from hydranet_ros.demo.nodes import node_command
 
 

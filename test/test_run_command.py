@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import yaml
 
-from hydranet_ros import cli
+from hydranet_ros.cli import __main__ as cli
 from hydranet_ros.datasets.source import SimulatedStreet
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.camera import Frame
@@ -190,7 +190,7 @@ class Interrupted(SimulatedStreet):
 def test_an_interruption_keeps_what_is_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("hydranet_ros.commands.run.open_source", lambda *_: Interrupted(20))
+    monkeypatch.setattr("hydranet_ros.cli.run.open_source", lambda *_: Interrupted(20))
     assert cli.main(["run", "--out", str(tmp_path)]) == 130
     out, err = capsys.readouterr()
     assert out.startswith("4 frames, 0 lost")

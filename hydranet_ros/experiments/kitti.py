@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hydranet_ros.commands.output import progress
 from hydranet_ros.datasets.recording import Recording, read_recording
 from hydranet_ros.errors import FileError
+from hydranet_ros.evaluation.output import progress
 from hydranet_ros.experiments.outcome import Expected, Outcome, Row
 from hydranet_ros.experiments.plots import AXES, error_bands, grid
 from hydranet_ros.fusion.pairwise import relax_pairs

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hydranet_ros.errors import FileError, HydraNetError
-from hydranet_ros.experiments.fitting import Evaluation
+from hydranet_ros.experiments.fit import Evaluation
 from hydranet_ros.experiments.outcome import Outcome
 from hydranet_ros.experiments.plots import AXES, error_bands, grid
 from hydranet_ros.gyro.device import choose_device

@@ -12,22 +12,39 @@ All repetitions of a method train at once, as one batched computation (stacked.p
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import pairwise
 from math import inf
 from multiprocessing import get_context
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from hydranet_ros.experiments import one_d_plots
-from hydranet_ros.experiments.one_d_data import PRESETS, Samples, test_set, training_set
-from hydranet_ros.experiments.one_d_methods import METHODS, Method, Predicted, predict, train
+from hydranet_ros.experiments.one_d_methods import (
+    METHODS,
+    PRESETS,
+    TEST_RANGE,
+    Method,
+    Predicted,
+    Samples,
+    function,
+    predict,
+    test_set,
+    train,
+    training_set,
+)
 from hydranet_ros.experiments.outcome import Expected, Outcome, Row
+from hydranet_ros.experiments.plots import boxes, grid, sigma_shades
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
 
 EXPECTED: dict[tuple[str, bool], Expected] = {
     ("published", False): {
@@ -121,7 +138,7 @@ def run(settings: Settings, quick: bool = False) -> Outcome:
         {"quick": quick, **asdict(settings)} | {"target_noise": list(settings.target_noise)},
         EXPECTED.get((settings.preset, quick), {}),
         {"repetitions": _rows(main), "target_noise": _noise_rows(noisy)},
-        one_d_plots.plots(_training_data(settings), main, noisy),
+        _plots(_training_data(settings), main, noisy),
         timing,
     )
 
@@ -273,3 +290,81 @@ def _noise_rows(noisy: dict[str, dict[float, Tensor]]) -> list[Row]:
         for level, nll in levels.items()
         for i, value in enumerate(nll)
     ]
+
+
+# --- figures -------------------------------------------------------------------------------------
+
+SAMPLES = 4
+_HEIGHT = 12.0
+
+
+def _plots(
+    data: Samples, main: dict[str, Trained], noisy: dict[str, dict[float, Tensor]]
+) -> dict[str, Callable[[], Figure]]:
+    """Every figure of the paper, by the name of its file."""
+    titles = {METHODS[name].title: trained for name, trained in main.items()}
+    return {
+        "data": lambda: _data(data, main["hydranet"].test),
+        "uncertainty": lambda: _uncertainty(data, titles),
+        "nll": lambda: boxes({t: each.nll.numpy() for t, each in titles.items()}, "NLL", log=True),
+        "mse": lambda: boxes({t: each.mse.numpy() for t, each in titles.items()}, "MSE", log=True),
+        "samples": lambda: _samples(data, titles),
+        "target_noise": lambda: _target_noise(noisy),
+    }
+
+
+def _data(data: Samples, test: Samples) -> Figure:
+    figure, ((axes,),) = grid(1, 1, 6.0, 4.0)
+    _truth(axes)
+    axes.plot(data.x[0], data.y[0], ".", markersize=2, label="training set")
+    axes.plot(test.x[0], test.y[0], "x", markersize=3, label="test set")
+    axes.legend()
+    return figure
+
+
+def _uncertainty(data: Samples, trained: dict[str, Trained]) -> Figure:
+    """Of each method, the repetition whose NLL is the median one."""
+    figure, axes = grid(1, len(trained))
+    for each, (title, result) in zip(axes[0], trained.items(), strict=True):
+        _prediction(each, data, result, int(result.nll.argsort()[len(result.nll) // 2]))
+        each.set_title(title)
+    return figure
+
+
+def _samples(data: Samples, trained: dict[str, Trained]) -> Figure:
+    count = min(SAMPLES, len(data.x))
+    figure, axes = grid(len(trained), count)
+    for row, (title, result) in zip(axes, trained.items(), strict=True):
+        for repetition, each in enumerate(row):
+            _prediction(each, data, result, repetition)
+        row[0].set_ylabel(title)
+    return figure
+
+
+def _prediction(axes: Axes, data: Samples, trained: Trained, repetition: int) -> None:
+    _truth(axes)
+    axes.plot(data.x[repetition], data.y[repetition], ".", color="black", markersize=1)
+    found = trained.predicted
+    sigma = found.variance[repetition].sqrt()
+    x = trained.test.x[repetition]
+    sigma_shades(axes, x.numpy(), found.mean[repetition].numpy(), sigma.numpy())
+    axes.set_ylim(-_HEIGHT, _HEIGHT)
+
+
+def _truth(axes: Axes) -> None:
+    x = torch.linspace(*TEST_RANGE, 500)
+    axes.plot(x, function(x), color="tab:red", linewidth=0.8)
+
+
+def _target_noise(noisy: dict[str, dict[float, Tensor]]) -> Figure:
+    figure, axes = grid(1, len(noisy), 4.0, 3.5)
+    for each, (name, levels) in zip(axes[0], noisy.items(), strict=True):
+        each.boxplot([nll.numpy() for nll in levels.values()], showfliers=False)
+        each.set_xticks(range(1, len(levels) + 1), [f"{level:g}" for level in levels])
+        each.set_title(METHODS[name].title)
+        each.set_xlabel("noise on the targets")
+        each.set_ylabel("NLL")
+        each.set_yscale(
+            "log" if min(float(nll.min()) for nll in levels.values()) > 0 else "linear"
+        )
+    return figure

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from hydranet_ros.datasets.seven_scenes import Frames, Scene, find_scenes, read_scene
-from hydranet_ros.experiments.fitting import Evaluation, FitConfig, evaluate, fit, untrained
+from hydranet_ros.experiments.fit import Evaluation, FitConfig, evaluate, fit, untrained
 from hydranet_ros.experiments.outcome import Outcome, Row
 from hydranet_ros.experiments.plots import error_bands
 from hydranet_ros.gyro.config import preset

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from hydranet_ros import cli
-from hydranet_ros.commands import experiment
+from hydranet_ros.cli import __main__ as cli
+from hydranet_ros.cli import experiment
 
 FILES = {
     "accuracy.csv",
@@ -60,7 +60,7 @@ def test_without_torch_the_remedy_is_named(
 
 def test_the_command_line_loads_nothing_heavy() -> None:
     code = (
-        "import sys; from hydranet_ros import cli; cli.parser(); "
+        "import sys; from hydranet_ros.cli.__main__ import parser; parser(); "
         "sys.exit(any(name in sys.modules for name in ('torch', 'matplotlib')))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

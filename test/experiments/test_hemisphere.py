@@ -6,8 +6,8 @@ from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
 from hydranet_ros.experiments import hemisphere
-from hydranet_ros.experiments.fitting import use_threads
-from hydranet_ros.experiments.hemisphere_world import (
+from hydranet_ros.experiments.fit import use_threads
+from hydranet_ros.experiments.hemisphere import (
     CAMERA,
     NOISE_PX,
     PRESETS,
@@ -18,9 +18,7 @@ from hydranet_ros.experiments.hemisphere_world import (
     training_views,
     views,
 )
-from hydranet_ros.experiments.hemisphere_world import (
-    test_views as drawn_test_views,
-)
+from hydranet_ros.experiments.hemisphere import test_views as drawn_test_views
 from hydranet_ros.geometry import lie
 
 

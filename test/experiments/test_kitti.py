@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hydranet_ros import cli
+from hydranet_ros.cli import __main__ as cli
 from hydranet_ros.errors import HydraNetError
 from hydranet_ros.experiments import kitti, kitti_training
-from hydranet_ros.experiments.fitting import use_threads
+from hydranet_ros.experiments.fit import use_threads
 from hydranet_ros.experiments.kitti_training import part
 from hydranet_ros.training.pairs import FlowPairs
 

@@ -8,16 +8,18 @@ import torch
 from scipy import stats
 
 from hydranet_ros.experiments import one_d, one_d_methods
-from hydranet_ros.experiments.one_d_data import (
+from hydranet_ros.experiments.one_d_methods import (
+    METHODS,
     PRESETS,
+    Predicted,
     Samples,
+    _resampled,
     function,
+    predict,
+    train,
     training_set,
 )
-from hydranet_ros.experiments.one_d_data import (
-    test_set as drawn_test_set,
-)
-from hydranet_ros.experiments.one_d_methods import METHODS, Predicted, _resampled, predict, train
+from hydranet_ros.experiments.one_d_methods import test_set as drawn_test_set
 
 SMALL = one_d.Settings(
     "published",

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from hydranet_ros import cli
+from hydranet_ros.cli import __main__ as cli
 from hydranet_ros.datasets.seven_scenes import find_scenes, read_scene
 from hydranet_ros.errors import HydraNetError
 from hydranet_ros.experiments import seven_scenes
-from hydranet_ros.experiments.fitting import use_threads
+from hydranet_ros.experiments.fit import use_threads
 from hydranet_ros.geometry import lie
 
 

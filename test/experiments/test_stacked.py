@@ -10,7 +10,7 @@ from hydranet_ros.experiments.one_d_methods import (
     likelihood_gradient,
     square_gradient,
 )
-from hydranet_ros.experiments.stacked import Shape, Stack
+from hydranet_ros.experiments.one_d_networks import Shape, Stack
 
 SAMPLES = 7
 

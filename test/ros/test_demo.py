@@ -24,8 +24,8 @@ from hydranet_ros.datasets.bag_files import topics, write_bag
 from hydranet_ros.datasets.bag_messages import recorded
 from hydranet_ros.datasets.source import SimulatedStreet
 from hydranet_ros.demo import surroundings
-from hydranet_ros.demo.heard import FUSED, VO, camera_poses, odometry_steps, read_heard
 from hydranet_ros.errors import HydraNetError
+from hydranet_ros.evaluation.recorded import FUSED, VO, camera_poses, odometry_steps, read_heard
 from hydranet_ros.geometry import lie
 from hydranet_ros.pipeline import Odometer
 from hydranet_ros.stereo_vo.odometry import StereoVO

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import yaml
 
-from hydranet_ros import cli
+from hydranet_ros.cli import __main__ as cli
 from hydranet_ros.gyro.weights import load_weights
 from hydranet_ros.training.config import CONFIGS, DataConfig, TrainingConfig, read_config
 from hydranet_ros.training.data import prepare

@@ -133,7 +133,7 @@ def run(options: argparse.Namespace) -> None:
     """Run, write, print, check."""
     if find_spec("torch") is None or find_spec("safetensors") is None:
         raise HydraNetError("experiments need torch: pip install 'hydranet_ros[learning,report]'")
-    from hydranet_ros.experiments.fitting import use_threads
+    from hydranet_ros.experiments.fit import use_threads
     from hydranet_ros.experiments.outcome import write_outcome
 
     if options.threads is not None:

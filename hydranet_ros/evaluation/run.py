@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 
 from hydranet_ros.datasets.source import Source
 from hydranet_ros.errors import HydraNetError
+from hydranet_ros.evaluation.record import Consistency, RotationErrors, RunRecord
+from hydranet_ros.evaluation.report import write_report
 from hydranet_ros.fusion.sliding_window import FusedState
 from hydranet_ros.geometry import lie, metrics
 from hydranet_ros.geometry.estimates import RelativeRotation
 from hydranet_ros.geometry.lie import Array
 from hydranet_ros.geometry.metrics import TrajectoryErrors
 from hydranet_ros.pipeline import Odometer, Step
-from hydranet_ros.report.page import write_report
-from hydranet_ros.report.record import Consistency, RotationErrors, RunRecord
 
 _AXES = ("xx", "xy", "xz", "yy", "yz", "zz")
 _UPPER = np.triu_indices(3)

@@ -14,9 +14,9 @@ from typing import Any
 import cv2
 import numpy as np
 
-from hydranet_ros.commands.output import progress
 from hydranet_ros.datasets.source import STREET, SimulatedStreet, Source, open_source
 from hydranet_ros.errors import HydraNetError
+from hydranet_ros.evaluation.output import progress
 from hydranet_ros.fusion.sliding_window import SlidingWindowFusion
 from hydranet_ros.geometry.camera import Frame
 from hydranet_ros.gyro.flow import farneback

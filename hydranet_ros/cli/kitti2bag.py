@@ -6,9 +6,9 @@ import argparse
 import math
 from pathlib import Path
 
-from hydranet_ros.commands.output import progress
 from hydranet_ros.datasets.source import open_source
 from hydranet_ros.errors import HydraNetError
+from hydranet_ros.evaluation.output import progress
 
 EXAMPLES = """\
 examples:

@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from hydranet_ros.commands.output import progress
 from hydranet_ros.datasets.source import STREET, Source, open_source
 from hydranet_ros.demo.nodes import require_ros
 from hydranet_ros.errors import FileError, HydraNetError
+from hydranet_ros.evaluation.output import progress
 
 EXAMPLES = """\
 examples:
@@ -63,10 +63,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 def run(options: argparse.Namespace) -> None:
     """Check, prepare the input, run the nodes, read what they said, show it."""
     check(options)
-    from hydranet_ros.demo.heard import read_heard
-    from hydranet_ros.demo.results import summary
-    from hydranet_ros.demo.session import Session, run_nodes
-    from hydranet_ros.report.page import write_report
+    from hydranet_ros.cli.demo_nodes import Session, run_nodes
+    from hydranet_ros.evaluation.recorded import read_heard, summary
+    from hydranet_ros.evaluation.report import write_report
 
     source = open_source(options.source, max_frames=options.frames)
     seconds = float(source.stamps_ns[-1] - source.stamps_ns[0]) * 1e-9
@@ -90,8 +89,8 @@ def check(options: argparse.Namespace) -> None:
         raise HydraNetError(f"--frames {options.frames}: must be at least 3")
     if not 0.0 < options.rate <= 1000.0:
         raise HydraNetError(f"--rate {options.rate}: must be above 0 and at most 1000")
+    from hydranet_ros.evaluation.report import require_matplotlib
     from hydranet_ros.gyro.visual_gyro import DEFAULT_WEIGHTS
-    from hydranet_ros.report.page import require_matplotlib
 
     weights = Path(options.weights) if options.weights else DEFAULT_WEIGHTS
     if not weights.is_file():
@@ -140,7 +139,7 @@ def _ending_on_hangup() -> Iterator[None]:
 
 def table(figures: dict[str, Any], page: Path) -> str:
     """VO alone and fused against the truth, how the run went, and where the rest is."""
-    from hydranet_ros.demo.results import sentence
+    from hydranet_ros.evaluation.recorded import sentence
 
     lines = []
     columns = {

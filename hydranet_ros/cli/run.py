@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from hydranet_ros import __version__
-from hydranet_ros.commands.output import progress, write_run
-from hydranet_ros.commands.run_figures import calibration_table, figures_table
-from hydranet_ros.commands.run_results import Results
 from hydranet_ros.datasets.source import STREET, Source, open_source
 from hydranet_ros.errors import HydraNetError
+from hydranet_ros.evaluation.output import progress, write_run
+from hydranet_ros.evaluation.run import Results
+from hydranet_ros.evaluation.tables import calibration_table, figures_table
 from hydranet_ros.fusion.sliding_window import SlidingWindowFusion
 from hydranet_ros.geometry.camera import Frame
 from hydranet_ros.gyro.visual_gyro import VisualGyro, open_predictor

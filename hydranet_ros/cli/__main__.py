@@ -7,17 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from hydranet_ros import __version__
-from hydranet_ros.commands import (
-    bench,
-    demo,
-    evaluate,
-    experiment,
-    fuse,
-    kitti2bag,
-    play,
-    run,
-    train,
-)
+from hydranet_ros.cli import bench, demo, evaluate, experiment, fuse, kitti2bag, play, run, train
 from hydranet_ros.errors import HydraNetError
 
 COMMANDS = (demo, run, fuse, evaluate, train, experiment, kitti2bag, play, bench)

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hydranet_ros import __version__
-from hydranet_ros.commands.output import progress, write_run
 from hydranet_ros.datasets.recording import VARIANTS, Recording, read_recording
 from hydranet_ros.errors import HydraNetError
+from hydranet_ros.evaluation.output import progress, write_run
 from hydranet_ros.geometry import metrics
 from hydranet_ros.geometry.lie import Array
 from hydranet_ros.geometry.trajectory import chain

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from hydranet_ros.commands.evaluate import table
+from hydranet_ros.cli.evaluate import table
 from hydranet_ros.geometry import metrics
 from hydranet_ros.geometry.estimates import RelativeRotation
 from hydranet_ros.geometry.lie import Array

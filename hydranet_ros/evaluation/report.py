@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hydranet_ros.errors import HydraNetError
-from hydranet_ros.report.record import RunRecord
+from hydranet_ros.evaluation.record import RunRecord
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -48,11 +48,11 @@ def require_matplotlib() -> None:
 def _plots(record: RunRecord) -> list[tuple[str, str, str, Figure]]:
     """(file name, title, explanation, plot) of all that the record has the data for."""
     require_matplotlib()
-    from hydranet_ros.report import paths, rotations, running
+    from hydranet_ros.evaluation import plots
 
     found: list[tuple[str, str, str, Figure | None]] = [
-        ("top_down", "Trajectories", "From above.", paths.top_down(record)),
-        ("pose_errors", "Errors of the poses", "Drift.", paths.pose_errors(record)),
+        ("top_down", "Trajectories", "From above.", plots.top_down(record)),
+        ("pose_errors", "Errors of the poses", "Drift.", plots.pose_errors(record)),
     ]
     for name in record.rotations:
         found += [
@@ -60,19 +60,19 @@ def _plots(record: RunRecord) -> list[tuple[str, str, str, Figure]]:
                 f"rotation_{_file_name(name)}",
                 f"Rotation errors: {name}",
                 "Frame to frame, with plus and minus three standard deviations.",
-                rotations.errors_with_bounds(record, name),
+                plots.errors_with_bounds(record, name),
             ),
             (
                 f"histogram_{_file_name(name)}",
                 f"Errors over their standard deviations: {name}",
                 "The line is the normal distribution.",
-                rotations.histograms(record, name),
+                plots.histograms(record, name),
             ),
             (
                 f"sigma_{_file_name(name)}",
                 f"Where the variance comes from: {name}",
                 "Aleatoric: in the images. Epistemic: doubt of the model.",
-                rotations.doubts(record, name),
+                plots.doubts(record, name),
             ),
         ]
     found += [
@@ -80,21 +80,21 @@ def _plots(record: RunRecord) -> list[tuple[str, str, str, Figure]]:
             "calibration",
             "Calibration of the rotations",
             "On the line the covariances are right; above it on the left they are too small.",
-            rotations.calibration(record),
+            plots.calibration(record),
         ),
         (
             "nis",
             "Consistency of the fusion",
             "Normalised innovations squared, tested as they came.",
-            running.consistency(record),
+            plots.consistency(record),
         ),
-        ("timing", "Latency", "From image to result.", running.timing(record)),
+        ("timing", "Latency", "From image to result.", plots.timing(record)),
     ]
     return [(name, title, text, plot) for name, title, text, plot in found if plot is not None]
 
 
 def _png(plot: Figure) -> bytes:
-    from hydranet_ros.report.style import png
+    from hydranet_ros.evaluation.plots import png
 
     return png(plot)
 

@@ -1,0 +1,1 @@
+"""The `hydranet` command: one file per subcommand."""

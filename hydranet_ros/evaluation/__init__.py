@@ -1,0 +1,1 @@
+"""What came out of a run: its record, figures, files and report."""
