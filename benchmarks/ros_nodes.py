@@ -21,12 +21,10 @@ from sensor_msgs.msg import CameraInfo, Image
 
 from hydranet_ros.cli.demo_nodes import Children
 from hydranet_ros.datasets.source import Source
-from hydranet_ros.demo.nodes import node_command
-from hydranet_ros.demo.surroundings import environment
 from hydranet_ros.errors import HydraNetError
 from hydranet_ros.geometry.camera import Frame
-from hydranet_ros.ros.conversions import stamp_ns, time_message
-from hydranet_ros.ros.images import image_message
+from hydranet_ros.ros.conversions import image_message, stamp_ns, time_message
+from hydranet_ros.ros.environment import environment, node_command
 
 NODES = ("hydranet_node", "stereo_vo_node", "fusion_node")
 SIDES = ("left", "right")

@@ -17,7 +17,7 @@ from launch.substitutions import LaunchConfiguration, PythonExpression
 from launch_ros.actions import Node
 from launch_ros.parameter_descriptions import ParameterValue
 
-from hydranet_ros import fast_dds
+from hydranet_ros.ros import environment as fast_dds
 
 CONFIG = Path(__file__).resolve().parent.parent / "config"
 

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from hydranet_ros.cli import __main__ as cli
-from hydranet_ros.demo.nodes import node_command
+from hydranet_ros.ros.environment import node_command
 
 
 @pytest.mark.parametrize("command", ["play", "demo"])
@@ -17,7 +17,7 @@ def test_without_ros_it_is_one_line(
     monkeypatch.setitem(sys.modules, "rclpy", None)
     assert cli.main([command]) == 2
     complaint = capsys.readouterr().err
-    assert complaint.startswith(f"hydranet {command}: there is no ROS 2 here (no rclpy)")
+    assert complaint.startswith(f"hydranet {command}: this command needs rclpy")
     assert complaint.count("\n") == 1
 
 

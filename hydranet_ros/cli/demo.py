@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hydranet_ros.datasets.source import STREET, Source, open_source
-from hydranet_ros.demo.nodes import require_ros
-from hydranet_ros.errors import FileError, HydraNetError
+from hydranet_ros.errors import FileError, HydraNetError, require
 from hydranet_ros.evaluation.output import progress
 
 EXAMPLES = """\
@@ -84,7 +83,7 @@ def run(options: argparse.Namespace) -> None:
 
 def check(options: argparse.Namespace) -> None:
     """Refuse what would fail later, before anything is rendered."""
-    require_ros()
+    require("this command", "rclpy")
     if options.frames < 3:
         raise HydraNetError(f"--frames {options.frames}: must be at least 3")
     if not 0.0 < options.rate <= 1000.0:

@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from hydranet_ros.demo.nodes import Value, node_command
-from hydranet_ros.demo.surroundings import environment
 from hydranet_ros.errors import HydraNetError
 from hydranet_ros.pipeline import OWN_SOURCES
+from hydranet_ros.ros.environment import Value, node_command, private_environment
 
 POLL_S = 0.05
 # A node ends within two seconds of a signal.
@@ -178,7 +177,7 @@ class Session:
 def run_nodes(session: Session, played: Path, recorded: Path) -> None:
     """Play one bag through the nodes and record what they say into another."""
     lasting_s = session.seconds / session.rate
-    with Children(session.logs, environment(session.logs)) as children:
+    with Children(session.logs, private_environment(session.logs)) as children:
         for name, command in commands(session, recorded).items():
             children.start(name, command)
         children.wait_for_line("recorder_node", "ready", READY_S)

@@ -8,8 +8,8 @@ import os
 import sys
 
 from hydranet_ros.datasets.source import STREET
-from hydranet_ros.demo.nodes import WHEELS_GUARD, node_command, require_ros
-from hydranet_ros.errors import HydraNetError
+from hydranet_ros.errors import HydraNetError, require
+from hydranet_ros.ros.environment import WHEELS_GUARD, node_command
 
 EXAMPLES = """\
 examples:
@@ -48,7 +48,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def run(options: argparse.Namespace) -> None:
     """Check, then become the node: signals and the exit code are its own."""
-    require_ros()
+    require("this command", "rclpy")
     if not (math.isfinite(options.rate) and options.rate > 0.0):
         raise HydraNetError(f"--rate {options.rate}: must be above 0")
     if not (math.isfinite(options.start) and options.start >= 0.0):

@@ -12,13 +12,23 @@ so it is Sigma / dt^2 as it stands.
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import Any, TypeAlias
+
 import numpy as np
 from builtin_interfaces.msg import Time
 from geometry_msgs.msg import Pose, PoseWithCovarianceStamped
 from nav_msgs.msg import Odometry
-from sensor_msgs.msg import Imu, TimeReference
+from numpy.typing import NDArray
+from sensor_msgs.msg import CompressedImage, Image, Imu, TimeReference
 from std_msgs.msg import Header
 
+from hydranet_ros.datasets.sensor_messages import (
+    Grey,
+    check_layout,
+    grey_of_compressed,
+    grey_of_raw,
+)
 from hydranet_ros.errors import BadInput
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.estimates import RelativeRotation
@@ -167,3 +177,52 @@ def odometry_message(
 def covariance_matrix(values: Array) -> Array:
     """The 6 x 6 matrix of a message's 36 numbers."""
     return np.array(values, dtype=np.float64).reshape(6, 6)
+
+
+# --- ros.images --------------------------------------------------------------------------------
+# Image messages to grey images and back; `cv_bridge` converts what it can, where installed.
+
+
+try:
+    from cv_bridge import CvBridge
+except ImportError:  # not with the wheels
+    CvBridge = None
+
+ImageMessage: TypeAlias = Image | CompressedImage
+
+# What cv_bridge takes for colours; the others have no colour to it, and it refuses them.
+_BRIDGED = {"mono8", "mono16", "bgr8", "rgb8", "bgra8", "rgba8"}
+
+
+def grey(message: ImageMessage) -> Grey:
+    """A grey image, or a BadInput that says what is wrong with the message."""
+    if isinstance(message, CompressedImage):
+        return grey_of_compressed(message)
+    if CvBridge is not None and message.encoding in _BRIDGED:
+        check_layout(message)
+        return np.asarray(CvBridge().imgmsg_to_cv2(message, "mono8"), dtype=np.uint8)
+    return grey_of_raw(message)
+
+
+def image_message(pixels: NDArray[np.uint8], encoding: str = "mono8") -> Image:
+    """(h, w) or (h, w, channels) uint8 to a message, without its header."""
+    height, width = pixels.shape[:2]
+    step = width * (1 if pixels.ndim == 2 else pixels.shape[2])
+    # As bytes: the setter checks any other sequence number by number.
+    data = np.ascontiguousarray(pixels).tobytes()
+    return Image(height=height, width=width, encoding=encoding, step=step, data=data)
+
+
+# --- ros.message_types -------------------------------------------------------------------------
+# Message classes by the names that bags give them.
+
+
+def message_class(name: str) -> Any | None:
+    """The class of, say, `sensor_msgs/msg/Image`; None where its package is not installed."""
+    package, kind, message = name.split("/")
+    try:
+        return getattr(import_module(f"{package}.{kind}"), message)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.split(".")[0] != package:
+            raise
+        return None

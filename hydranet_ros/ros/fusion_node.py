@@ -26,11 +26,11 @@ from hydranet_ros.geometry.estimates import RelativePose, RelativeRotation
 from hydranet_ros.geometry.lie import Array
 from hydranet_ros.ros import conversions
 from hydranet_ros.ros.conversions import change_frame, stamp_ns
-from hydranet_ros.ros.frames import Frames, FramesConfig
-from hydranet_ros.ros.fused_output import FusedOutput, OutputConfig
-from hydranet_ros.ros.managed import ManagedNode, NodeConfig, steady_clock
-from hydranet_ros.ros.quality import ReliableConfig
-from hydranet_ros.ros.running import leave, run
+from hydranet_ros.ros.extrinsics import Frames, FramesConfig
+from hydranet_ros.ros.lifecycle import ManagedNode, NodeConfig, steady_clock
+from hydranet_ros.ros.odometry_output import FusedOutput, OutputConfig
+from hydranet_ros.ros.qos import ReliableConfig
+from hydranet_ros.ros.spin import leave, run
 from hydranet_ros.ros.vo_reader import VOInputConfig, VOReader
 from hydranet_ros.settings import about, check
 

@@ -26,10 +26,9 @@ from hydranet_ros.geometry.estimates import RelativeRotation
 from hydranet_ros.gyro.flow import FlowConfig, flow_picture
 from hydranet_ros.gyro.visual_gyro import VisualGyro, open_predictor
 from hydranet_ros.ros import conversions
-from hydranet_ros.ros.image_node import MONO, STEREO, ImageNode, ImageNodeConfig
-from hydranet_ros.ros.images import image_message
-from hydranet_ros.ros.intake import Arrival
-from hydranet_ros.ros.running import leave, run
+from hydranet_ros.ros.conversions import image_message
+from hydranet_ros.ros.image_input import MONO, STEREO, Arrival, ImageNode, ImageNodeConfig
+from hydranet_ros.ros.spin import leave, run
 from hydranet_ros.settings import about, check
 
 if TYPE_CHECKING:

@@ -19,13 +19,12 @@ from threading import Event, Thread
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 
-from hydranet_ros import fast_dds
-from hydranet_ros.bags.playlist import open_playlist, read_ahead
 from hydranet_ros.datasets.bag_messages import TRANSFORMS, Message
 from hydranet_ros.errors import HydraNetError
+from hydranet_ros.ros import environment
 from hydranet_ros.ros.parameters import Parameters
-from hydranet_ros.ros.playing import Outlet, Pace, play
-from hydranet_ros.ros.stoppable import run_until_stopped
+from hydranet_ros.ros.player import Outlet, Pace, open_playlist, play, read_ahead
+from hydranet_ros.ros.spin import run_until_stopped
 from hydranet_ros.settings import about, check
 
 # After the last listener was found, the others' own discovery may still be under way.
@@ -138,7 +137,7 @@ def from_second(messages: Iterable[Message], start_s: float) -> Iterator[Message
 
 def main(arguments: list[str] | None = None) -> int:
     """Play as a process, and give its exit code."""
-    os.environ.update(fast_dds.profile())
+    os.environ.update(environment.fast_dds_profile())
     return run_until_stopped("player_node", _play, arguments)
 
 

@@ -22,9 +22,9 @@ from rclpy.qos import QoSProfile
 from hydranet_ros.datasets.bag_files import STORAGES, BagWriter, new_bag
 from hydranet_ros.datasets.bag_messages import STORE, Message
 from hydranet_ros.errors import HydraNetError
-from hydranet_ros.ros.message_types import message_class
+from hydranet_ros.ros.conversions import message_class
 from hydranet_ros.ros.parameters import Parameters
-from hydranet_ros.ros.stoppable import run_until_stopped
+from hydranet_ros.ros.spin import run_until_stopped
 from hydranet_ros.settings import about, check
 
 DEPTH = 1000

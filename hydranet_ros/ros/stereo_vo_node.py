@@ -20,11 +20,10 @@ from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.estimates import RelativePose, compose_with_covariance
 from hydranet_ros.geometry.lie import Array
 from hydranet_ros.ros.conversions import LOST_VARIANCE, change_frame, odometry_message
-from hydranet_ros.ros.frames import Frames, FramesConfig
-from hydranet_ros.ros.image_node import STEREO, ImageNode, ImageNodeConfig
-from hydranet_ros.ros.intake import Arrival
-from hydranet_ros.ros.running import leave, run
-from hydranet_ros.ros.trail import Trail, TrailConfig
+from hydranet_ros.ros.extrinsics import Frames, FramesConfig
+from hydranet_ros.ros.image_input import STEREO, Arrival, ImageNode, ImageNodeConfig
+from hydranet_ros.ros.odometry_output import Trail, TrailConfig
+from hydranet_ros.ros.spin import leave, run
 from hydranet_ros.settings import check
 from hydranet_ros.stereo_vo.config import StereoVOConfig
 from hydranet_ros.stereo_vo.odometry import StereoVO

@@ -30,7 +30,7 @@ from hydranet_ros.ros.conversions import (
     pose_matrix,
     stamp_ns,
 )
-from hydranet_ros.ros.quality import ReliableConfig
+from hydranet_ros.ros.qos import ReliableConfig
 from hydranet_ros.settings import about, check
 
 MODES = ("twist", "twist_per_frame", "pose_accumulated", "constant")

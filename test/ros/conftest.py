@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from hydranet_ros import fast_dds
+from hydranet_ros.ros import environment
 
 os.environ["ROS_DOMAIN_ID"] = str(1 + os.getpid() % 100)
 os.environ["ROS_AUTOMATIC_DISCOVERY_RANGE"] = "LOCALHOST"
 if find_spec("rclpy"):
-    os.environ.update(fast_dds.profile())
+    os.environ.update(environment.fast_dds_profile())
 os.environ.setdefault("ROS_LOG_DIR", tempfile.mkdtemp(prefix="hydranet_ros_log_"))
 
 

@@ -12,7 +12,7 @@ from rclpy.executors import SingleThreadedExecutor
 from rclpy.parameter import Parameter
 from ros.node_processes import Bench
 
-from hydranet_ros.ros.managed import ManagedNode
+from hydranet_ros.ros.lifecycle import ManagedNode
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from rclpy.qos import QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import CameraInfo, Image
 
 from hydranet_ros.geometry.camera import StereoCamera
-from hydranet_ros.ros.managed import RCLError
+from hydranet_ros.ros.lifecycle import RCLError
 
 RELIABLE = QoSProfile(depth=1000, reliability=ReliabilityPolicy.RELIABLE)
 REPLAY = [

@@ -23,7 +23,7 @@ from hydranet_ros.fusion.sliding_window import SlidingWindowFusion
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.estimates import RelativePose, RelativeRotation
 from hydranet_ros.ros import conversions as c
-from hydranet_ros.ros.frames import FramesConfig
+from hydranet_ros.ros.extrinsics import FramesConfig
 from hydranet_ros.ros.fusion_node import FusionNode
 from hydranet_ros.ros.vo_reader import VOInputConfig, VOReader
 

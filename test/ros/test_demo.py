@@ -23,11 +23,11 @@ pytest.importorskip("matplotlib", reason="no matplotlib here: pip install matplo
 from hydranet_ros.datasets.bag_files import topics, write_bag
 from hydranet_ros.datasets.bag_messages import recorded
 from hydranet_ros.datasets.source import SimulatedStreet
-from hydranet_ros.demo import surroundings
 from hydranet_ros.errors import HydraNetError
 from hydranet_ros.evaluation.recorded import FUSED, VO, camera_poses, odometry_steps, read_heard
 from hydranet_ros.geometry import lie
 from hydranet_ros.pipeline import Odometer
+from hydranet_ros.ros import environment
 from hydranet_ros.stereo_vo.odometry import StereoVO
 
 FRAMES = 12
@@ -219,8 +219,8 @@ def test_a_domain_in_use_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
         for domain in (97, 98):
             port = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
             port.bind(("", 7410 + 250 * domain + 3))
-        monkeypatch.setattr(surroundings, "DOMAINS", range(97, 99))
+        monkeypatch.setattr(environment, "DOMAINS", range(97, 99))
         with pytest.raises(HydraNetError, match="no ROS domain from 97 to 98"):
-            surroundings.free_domain()
-        monkeypatch.setattr(surroundings, "DOMAINS", range(97, 100))
-        assert surroundings.free_domain() == 99
+            environment.free_domain()
+        monkeypatch.setattr(environment, "DOMAINS", range(97, 100))
+        assert environment.free_domain() == 99

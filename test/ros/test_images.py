@@ -12,7 +12,7 @@ from sensor_msgs.msg import CompressedImage, Image
 
 from hydranet_ros.datasets.sensor_messages import ENCODINGS, grey_of_raw
 from hydranet_ros.errors import BadInput
-from hydranet_ros.ros.images import grey, image_message
+from hydranet_ros.ros.conversions import grey, image_message
 
 RNG = np.random.default_rng(0)
 BGR = cv2.GaussianBlur(RNG.integers(0, 256, (24, 36, 3), dtype=np.uint8), (5, 5), 0)

@@ -34,7 +34,7 @@ from hydranet_ros.geometry import lie
 from hydranet_ros.gyro.visual_gyro import VisualGyro, open_predictor
 from hydranet_ros.pipeline import OWN_SOURCES, Pipeline
 from hydranet_ros.ros.conversions import covariance_matrix, pose_matrix, stamp_ns
-from hydranet_ros.ros.frames import FramesConfig
+from hydranet_ros.ros.extrinsics import FramesConfig
 from hydranet_ros.stereo_vo.odometry import StereoVO
 
 FRAMES = 200

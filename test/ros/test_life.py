@@ -26,12 +26,12 @@ from ros.node_processes import Bench, NodeProcess, StereoRig, image, processes, 
 from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import Image
 
-from hydranet_ros import fast_dds
 from hydranet_ros.geometry.camera import Camera, StereoCamera
+from hydranet_ros.ros import environment
 from hydranet_ros.ros.conversions import stamp_ns
+from hydranet_ros.ros.environment import share_file
 from hydranet_ros.ros.fusion_node import FusionNode
 from hydranet_ros.ros.stereo_vo_node import StereoVONode
-from hydranet_ros.share import share_file
 
 # rclpy's own answer to a publisher that does not match.
 pytestmark = pytest.mark.filterwarnings("ignore:Deprecated in favor of:DeprecationWarning")
@@ -187,23 +187,23 @@ def test_a_parameter_set_while_running_is_used(bench: Bench) -> None:
 
 
 def test_large_images_need_the_profile(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in fast_dds.VARIABLES:
+    for name in environment.VARIABLES:
         monkeypatch.delenv(name, raising=False)
-    assert fast_dds.missing_profile(100_000, "rmw_fastrtps_cpp") is None
-    assert fast_dds.missing_profile(467_000, "rmw_cyclonedds_cpp") is None
-    advice = fast_dds.missing_profile(467_000, "rmw_fastrtps_cpp")
-    ((name, path),) = fast_dds.profile().items()
+    assert environment.missing_profile(100_000, "rmw_fastrtps_cpp") is None
+    assert environment.missing_profile(467_000, "rmw_cyclonedds_cpp") is None
+    advice = environment.missing_profile(467_000, "rmw_fastrtps_cpp")
+    ((name, path),) = environment.fast_dds_profile().items()
     assert path == str(share_file("config/fastdds.xml"))
     assert advice is not None
     assert f"{name}={path}" in advice
     monkeypatch.setenv(name, path)
-    assert fast_dds.missing_profile(467_000, "rmw_fastrtps_cpp") is None
+    assert environment.missing_profile(467_000, "rmw_fastrtps_cpp") is None
 
 
-@pytest.mark.parametrize("name", fast_dds.VARIABLES)
+@pytest.mark.parametrize("name", environment.VARIABLES)
 def test_a_profile_of_the_users_choice_stays(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setenv(name, "mine.xml")
-    assert fast_dds.profile() == {}
+    assert environment.fast_dds_profile() == {}
 
 
 def test_messages_keep_nanoseconds() -> None:

@@ -9,7 +9,7 @@ pytest.importorskip("rclpy", reason="no ROS 2 here: neither sourced nor from whe
 
 from hydranet_ros.fusion.arrival import Partners
 from hydranet_ros.geometry.estimates import RelativePose, RelativeRotation
-from hydranet_ros.ros.intake import MOST_UNMATCHED, Matcher
+from hydranet_ros.ros.image_input import MOST_UNMATCHED, Matcher
 
 
 class Desk:

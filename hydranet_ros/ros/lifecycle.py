@@ -22,10 +22,16 @@ from rclpy.qos import QoSProfile
 from rclpy.subscription import Subscription
 
 from hydranet_ros.errors import BadInput, HydraNetError
-from hydranet_ros.ros.health import Complaints, Pace, diagnostic_array, resident_mb, status
-from hydranet_ros.ros.listening import Ear
+from hydranet_ros.ros.diagnostics import (
+    Complaints,
+    Ear,
+    Pace,
+    diagnostic_array,
+    resident_mb,
+    status,
+)
 from hydranet_ros.ros.parameters import Parameters
-from hydranet_ros.ros.quality import OUTPUT, QualityConfig, publishers_of
+from hydranet_ros.ros.qos import OUTPUT, QualityConfig, publishers_of
 from hydranet_ros.settings import about
 
 RCLError = rclpy_implementation.RCLError

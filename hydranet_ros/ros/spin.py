@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from threading import Event
 from typing import Any, NoReturn
 
 import rclpy
@@ -14,7 +15,7 @@ from rclpy.lifecycle import TransitionCallbackReturn
 from rclpy.signals import SignalHandlerOptions
 
 from hydranet_ros.errors import HydraNetError
-from hydranet_ros.ros.managed import ManagedNode, RCLError
+from hydranet_ros.ros.lifecycle import ManagedNode, RCLError
 
 SIGNAL_PERIOD_S = 0.1  # of looking for an interruption
 
@@ -83,3 +84,25 @@ def _spin(node: ManagedNode[Any], interruption: Interruption) -> None:
     executor.add_node(node)
     while not interruption.came:
         executor.spin_once(timeout_sec=SIGNAL_PERIOD_S)
+
+
+# --- ros.stoppable -----------------------------------------------------------------------------
+# Run a node that works by itself until it is done, or until a signal stops it.
+
+
+def run_until_stopped(
+    name: str, work: Callable[[Event], None], arguments: list[str] | None = None
+) -> int:
+    """Work; bad input is one line and exit code 2, a signal sets the event and ends with 0."""
+    stop = Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    rclpy.init(args=arguments, signal_handler_options=SignalHandlerOptions.NO)
+    try:
+        work(stop)
+    except HydraNetError as error:
+        print(f"{name}: {error}", file=sys.stderr)
+        return 2
+    finally:
+        rclpy.try_shutdown()
+    return 0

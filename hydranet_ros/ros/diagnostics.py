@@ -12,6 +12,8 @@ import numpy as np
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 from rclpy.impl.rcutils_logger import RcutilsLogger
 
+from hydranet_ros.ros.qos import QualityConfig
+
 RECENT = 200
 
 
@@ -97,3 +99,27 @@ def diagnostic_array(stamp: object, each: DiagnosticStatus) -> DiagnosticArray:
     array = DiagnosticArray(status=[each])
     array.header.stamp = stamp
     return array
+
+
+# --- ros.listening -----------------------------------------------------------------------------
+# Listening to a topic, and noticing its silence.
+
+
+class Ear:
+    """One subscription: when it last heard something, and whether its silence was told."""
+
+    def __init__(self, topic: str, quality: QualityConfig) -> None:
+        self.topic, self.quality = topic, quality
+        self.heard = time.monotonic()
+        self.count = 0
+        self.told = False
+
+    def hear(self) -> None:
+        """Note a message."""
+        self.heard, self.told = time.monotonic(), False
+        self.count += 1
+
+    @property
+    def silent(self) -> bool:
+        """Whether nothing was heard for too long."""
+        return time.monotonic() - self.heard > self.quality.silence_s

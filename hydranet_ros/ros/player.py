@@ -3,23 +3,36 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
-from threading import Event
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from queue import Full, Queue
+from threading import Event, Thread
+from typing import Any, TypeVar
 
+from geometry_msgs.msg import PoseStamped
+from nav_msgs.msg import Odometry, Path
 from rclpy.duration import Duration
 from rclpy.impl.implementation_singleton import rclpy_implementation
 from rclpy.node import Node
 from rclpy.publisher import Publisher
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
+from rclpy.serialization import deserialize_message
 from rosgraph_msgs.msg import Clock
 
-from hydranet_ros.bags.playlist import Playlist
-from hydranet_ros.datasets.bag_messages import TRANSFORMS, Message
-from hydranet_ros.errors import HydraNetError
-from hydranet_ros.ros.conversions import time_message
-from hydranet_ros.ros.ground_truth import TruthPath
-from hydranet_ros.ros.message_types import message_class
+from hydranet_ros.datasets.bag_files import read_messages, topics
+from hydranet_ros.datasets.bag_messages import (
+    COMPRESSED_IMAGE,
+    IMAGE,
+    ODOMETRY,
+    TRANSFORMS,
+    Message,
+    recorded,
+    topic_types,
+)
+from hydranet_ros.datasets.source import STREET, is_bag, open_source
+from hydranet_ros.errors import FileError, HydraNetError
+from hydranet_ros.ros.conversions import message_class, time_message
 
 # So deep that a slow listener does not make a fast one lose the end.
 DEPTH = 1000
@@ -158,3 +171,115 @@ def _quality(kind: str) -> QoSProfile:
         reliability=ReliabilityPolicy.RELIABLE,
         durability=DurabilityPolicy.TRANSIENT_LOCAL if latched else DurabilityPolicy.VOLATILE,
     )
+
+
+# --- ros.ground_truth --------------------------------------------------------------------------
+# The true path, for RViz, from the true poses that are played.
+
+
+# A path is sent whole each time: not with every pose.
+EVERY = 10
+
+
+class TruthPath:
+    """Publish `ground_truth/path` where a playlist has an odometry called ground truth."""
+
+    def __init__(self, node: Node, playlist: Playlist) -> None:
+        named = (t for t, k in playlist.types.items() if k == ODOMETRY and "ground_truth" in t)
+        self._topic = next(named, None)
+        self._path = Path()
+        self._publisher = None
+        if self._topic is not None:
+            self._publisher = node.create_publisher(Path, "ground_truth/path", 10)
+
+    def add(self, message: Message) -> None:
+        """Take a pose in, if the message is one; begin anew when time goes back."""
+        if self._publisher is None or message.topic != self._topic:
+            return
+        truth: Odometry = deserialize_message(message.data, Odometry)
+        poses = self._path.poses
+        if poses and _nanoseconds(poses[-1]) >= _nanoseconds(truth):
+            poses.clear()
+        poses.append(PoseStamped(header=truth.header, pose=truth.pose.pose))
+        self._path.header = truth.header
+        if len(poses) % EVERY == 1:
+            self._publisher.publish(self._path)
+
+
+def _nanoseconds(message: PoseStamped | Odometry) -> int:
+    return int(message.header.stamp.sec) * 10**9 + int(message.header.stamp.nanosec)
+
+
+# --- bags.playlist -----------------------------------------------------------------------------
+# What a player plays: the messages of a bag as they are, or those made of other sources.
+
+
+T = TypeVar("T")
+
+# Some seconds of images.
+READ_AHEAD = 200
+_POLL_S = 0.2
+
+
+@dataclass(frozen=True)
+class Playlist:
+    """Messages in order of time. `slow`: they take longer to make than to play."""
+
+    name: str
+    types: dict[str, str]
+    messages: Callable[[], Iterator[Message]]
+    slow: bool = False
+
+    @property
+    def frame_topic(self) -> str | None:
+        """The topic whose messages count as frames: the first with images, by name."""
+        images = [t for t, kind in self.types.items() if kind in (IMAGE, COMPRESSED_IMAGE)]
+        return min(images, default=None)
+
+
+def open_playlist(name: str) -> Playlist:
+    """A rosbag2, a KITTI folder, or the simulated street."""
+    if is_bag(name):
+        types = topics(name)
+        if not types:
+            raise FileError(name, "has no messages to play")
+        return Playlist(name, types, lambda: read_messages(name))
+    source = open_source(name)
+    return Playlist(name, topic_types(source), lambda: recorded(source), slow=name == STREET)
+
+
+def read_ahead(items: Iterator[T], size: int = READ_AHEAD) -> Iterator[T]:
+    """The same items, made by a thread, so that a late one does not hold up the one before."""
+    ready: Queue[tuple[T | None, BaseException | None]] = Queue(size)
+    given_up = Event()
+
+    def put(item: T | None, error: BaseException | None) -> None:
+        while not given_up.is_set():
+            with suppress(Full):
+                ready.put((item, error), timeout=_POLL_S)
+                return
+
+    def work() -> None:
+        try:
+            for item in items:
+                put(item, None)
+                if given_up.is_set():
+                    return
+            put(None, StopIteration())
+        except BaseException as error:  # noqa: BLE001 (handed to the one who reads)
+            put(None, error)
+
+    thread = Thread(target=work, name="read ahead", daemon=True)
+    thread.start()
+    try:
+        while True:
+            item, error = ready.get()
+            if isinstance(error, StopIteration):
+                return
+            if error is not None:
+                raise error
+            assert item is not None
+            yield item
+    finally:
+        given_up.set()
+        thread.join()

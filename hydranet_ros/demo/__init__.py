@@ -1,1 +1,0 @@
-"""The demonstration: the real nodes as processes, fed by a player, heard by a recorder."""
