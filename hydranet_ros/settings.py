@@ -1,85 +1,343 @@
-"""Configurations: frozen dataclasses whose fields carry a description and bounds.
+"""Configurations: the one way they are declared, checked, read and written.
 
-`field(default=10, metadata=about("states in the window", 3))` says it once; `check` holds a
-configuration to it, and ROS parameters are declared from it.
+A configuration is a frozen dataclass. Each field says its default, what it means, its bounds, and
+whether it may change while a node runs:
+
+    @dataclass(frozen=True)
+    class FusionConfig(Configuration):
+        window_size: int = setting(10, "states in the window", 3)
+        kernel: Literal["none", "huber"] = setting("huber", "robust kernel of odometry edges")
+        flow: FlowConfig = section(FlowConfig)
+
+`check` holds the values to the type hints and bounds whenever a configuration is made. `update`
+takes nested or dotted mappings: YAML files, ROS parameters, weights metadata, `--set a.b=1`.
+`dump` and `walk` give config.yaml, ROS descriptors and reference tables.
 """
 
 from __future__ import annotations
 
-from dataclasses import Field, fields, is_dataclass
+import difflib
+import types
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, replace
+from functools import cache
 from math import isfinite
-from typing import Any
+from os import PathLike
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import yaml
+
+from hydranet_ros.errors import FileError, HydraNetError
+from hydranet_ros.files import read_text
+
+C = TypeVar("C", bound="Configuration")
+T = TypeVar("T")
 
 
-def about(
+# --- declaring -----------------------------------------------------------------------------------
+
+
+def setting(
+    default: Any,
     text: str,
     low: float | None = 0.0,
     high: float | None = None,
-    choices: tuple[str, ...] = (),
-    read_only: bool = False,
-) -> dict[str, Any]:
-    """Describe a field; bounds are inclusive, and only numbers have them.
+    *,
+    live: bool = True,
+) -> Any:
+    """Declare a field. Bounds are inclusive and hold for numbers, also within tuples.
 
-    `read_only`: what cannot be changed while a node runs.
+    Most numbers must not be negative, so `low` is 0 unless another bound, or None, is given.
+    `live` settings may change while a node runs.
     """
-    return {
-        "description": text,
-        "low": low,
-        "high": high,
-        "choices": choices,
-        "read_only": read_only,
-    }
+    return field(default=default, metadata={"text": text, "low": low, "high": high, "live": live})
 
 
-def default_of(item: Field[Any]) -> Any:
-    """The default of a field of a dataclass, which tells its type as well."""
-    return item.default_factory() if callable(item.default_factory) else item.default
+def section(kind: type[T], **defaults: Any) -> T:
+    """Declare a field that is a configuration itself, with some defaults replaced."""
+    made: T = field(default_factory=lambda: kind(**defaults))
+    return made
 
 
-def check(config: Any) -> None:
-    """Raise a ValueError that names the first field with a wrong type or out of its bounds."""
+@dataclass(frozen=True)
+class Configuration:
+    """The base of all configurations: checked whenever one is made."""
+
+    def __post_init__(self) -> None:
+        check(self)
+        self.validate()
+
+    def validate(self) -> None:
+        """Check what no field can tell alone; a ValueError begins with the field's name."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A leaf of a configuration: its dotted name and all that its declaration says."""
+
+    name: str
+    default: Any
+    kind: Any  # the type hint
+    text: str
+    low: float | None
+    high: float | None
+    live: bool
+
+    @property
+    def choices(self) -> tuple[Any, ...]:
+        """The values that a Literal allows; empty for other types."""
+        return get_args(self.kind) if get_origin(self.kind) is Literal else ()
+
+    @property
+    def range_text(self) -> str:
+        """The bounds in words, for numbers: ` from 1 to 3`; empty where there are none."""
+        return _range(self.low, self.high) if _is_numeric(self.kind) else ""
+
+
+def walk(kind: type[Configuration] | Configuration, prefix: str = "") -> Iterator[Setting]:
+    """Every leaf of a configuration class, or of an instance with its values as defaults."""
+    instance = kind() if isinstance(kind, type) else kind
+    hints = _hints(type(instance))
+    for item in fields(instance):
+        value, name = getattr(instance, item.name), f"{prefix}{item.name}"
+        if isinstance(value, Configuration):
+            yield from walk(value, f"{name}.")
+        else:
+            about = item.metadata
+            yield Setting(
+                name,
+                value,
+                hints[item.name],
+                about["text"],
+                about["low"],
+                about["high"],
+                about["live"],
+            )
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
+# --- checking ------------------------------------------------------------------------------------
+
+
+def check(config: Configuration) -> None:
+    """Raise a ValueError that names the first field with a wrong type or out of its bounds.
+
+    Whole numbers for floats become floats, lists become tuples.
+    """
+    hints = _hints(type(config))
     for item in fields(config):
-        if not is_dataclass(default_of(item)):
-            _check_type(item, getattr(config, item.name))
-            _check_bounds(item, getattr(config, item.name))
+        value = getattr(config, item.name)
+        try:
+            checked = _checked(value, hints[item.name], item)
+        except _WrongValue as wrong:
+            raise ValueError(f"{item.name} must be {wrong}, got {_shown(value)}") from None
+        if checked is not value:
+            object.__setattr__(config, item.name, checked)
 
 
-def _check_type(item: Field[Any], value: Any) -> None:
-    kind = type(default_of(item))
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        return
-    # bool is an int to Python, not to somebody who counts.
-    if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
-        raise ValueError(f"{item.name} must be {_KINDS[kind]}{_bounds(item)}, got {value!r}")
+class _WrongValue(Exception):  # noqa: N818 - it carries what was expected, and stays in here
+    """What the value should have been."""
 
 
-def _check_bounds(item: Field[Any], value: Any) -> None:
-    low, high, choices = (item.metadata.get(key) for key in ("low", "high", "choices"))
-    if choices and value not in choices:
-        raise ValueError(f"{item.name} must be one of {', '.join(choices)}, got {value!r}")
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return
-    below = low is not None and value < low
-    above = high is not None and value > high
-    if not isfinite(value) or below or above:
-        raise ValueError(
-            f"{item.name} must be {_KINDS[type(default_of(item))]}{_bounds(item)}, got {value!r}"
-        )
+def _checked(value: Any, kind: Any, item: Field[Any]) -> Any:
+    """The value as the type hint has it, or a _WrongValue that says what was expected."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is Literal:
+        if not isinstance(value, str) or value not in arguments:
+            raise _WrongValue(f"one of {', '.join(map(str, arguments))}")
+        return value
+    if origin in (Union, types.UnionType):
+        if value is None and type(None) in arguments:
+            return None
+        (inner,) = (each for each in arguments if each is not type(None))
+        return _checked(value, inner, item)
+    if origin is tuple:
+        return _checked_tuple(value, arguments, item)
+    if origin in (dict, Mapping):
+        if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+            raise _WrongValue("a mapping of names to values")
+        return value
+    if kind in (int, float):
+        return _checked_number(value, kind, item)
+    if kind is Any:
+        return value
+    if not isinstance(value, kind):
+        raise _WrongValue(_KINDS.get(kind, f"a {getattr(kind, '__name__', kind)}"))
+    return value
 
 
-def _bounds(item: Field[Any]) -> str:
+def _checked_tuple(value: Any, arguments: tuple[Any, ...], item: Field[Any]) -> tuple[Any, ...]:
+    if not isinstance(value, (tuple, list)):
+        raise _WrongValue("a list")
+    if arguments[-1] is Ellipsis:
+        return tuple(_checked(each, arguments[0], item) for each in value)
+    if len(value) != len(arguments):
+        raise _WrongValue(f"a list of {len(arguments)}")
+    return tuple(_checked(v, kind, item) for v, kind in zip(value, arguments, strict=True))
+
+
+def _checked_number(value: Any, kind: type, item: Field[Any]) -> int | float:
     low, high = item.metadata.get("low"), item.metadata.get("high")
-    if type(default_of(item)) not in (int, float) or (low is None and high is None):
-        return ""
+    expected = f"{_KINDS[kind]}{_range(low, high)}"
+    # bool is an int to Python, not to somebody who counts.
+    if isinstance(value, bool) or not isinstance(value, int if kind is int else (int, float)):
+        raise _WrongValue(expected)
+    if not isfinite(value) or (low is not None and value < low):
+        raise _WrongValue(expected)
+    if high is not None and value > high:
+        raise _WrongValue(expected)
+    return kind(value)
+
+
+_KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+
+
+def _range(low: float | None, high: float | None) -> str:
     if low is None:
-        return f" of at most {high:g}"
+        return "" if high is None else f" of at most {high:g}"
     return f" of at least {low:g}" if high is None else f" from {low:g} to {high:g}"
 
 
-_KINDS = {
-    int: "a whole number",
-    float: "a number",
-    bool: "true or false",
-    str: "a text",
-    tuple: "a list",
-}
+def _is_numeric(kind: Any) -> bool:
+    return kind in (int, float) or any(_is_numeric(each) for each in get_args(kind))
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+# --- reading and writing -------------------------------------------------------------------------
+
+
+def update(base: C, values: Mapping[str, Any], prefix: str = "") -> C:
+    """Replace some fields of a configuration, and of those within it.
+
+    Keys are names, or dotted paths. An unknown key is a ValueError that names the nearest known.
+    """
+    if not isinstance(values, Mapping):
+        raise ValueError(f"{prefix.rstrip('.') or 'it'} must be a mapping of names to values")
+    known = {item.name for item in fields(base)}
+    changes: dict[str, Any] = {}
+    nested: dict[str, dict[str, Any]] = {}
+    for key, value in values.items():
+        name, _, rest = str(key).partition(".")
+        if name not in known:
+            raise ValueError(f"{prefix}{key} is not known{_nearest(str(key), base, prefix)}")
+        if isinstance(getattr(base, name), Configuration):
+            inner = {rest: value} if rest else value
+            if not isinstance(inner, Mapping):
+                raise ValueError(f"{prefix}{name} must be a mapping of names to values")
+            nested.setdefault(name, {}).update(inner)
+        elif rest:
+            raise ValueError(f"{prefix}{key} is not known: {prefix}{name} has no parts")
+        else:
+            changes[name] = value
+    for name, inner in nested.items():
+        changes[name] = update(getattr(base, name), inner, f"{prefix}{name}.")
+    try:
+        return replace(base, **changes)
+    except ValueError as error:
+        raise ValueError(f"{prefix}{error}") from None
+
+
+def _nearest(key: str, base: Configuration, prefix: str) -> str:
+    """A hint: the known name that is most like an unknown one."""
+    names = [each.name for each in walk(base)] + [item.name for item in fields(base)]
+    found = difflib.get_close_matches(key, names, 1, 0.5)
+    if not found:  # a right name in a wrong section
+        last = key.rpartition(".")[2]
+        found = [name for name in names if name.rpartition(".")[2] == last][:1]
+    if found:
+        return f": did you mean {prefix}{found[0]}?"
+    return f": known are {', '.join(sorted({item.name for item in fields(base)}))}"
+
+
+def complete(kind: type[C], values: Any) -> C:
+    """Make a configuration from values for all of its fields: one that was stored."""
+    if not isinstance(values, Mapping):
+        raise ValueError(f"{kind.__name__} must be an object, got {_shown(values)}")
+    missing = sorted({item.name for item in fields(kind)} - set(values))
+    if missing:
+        raise ValueError(f"{kind.__name__} lacks {missing[0]}")
+    made: dict[str, Any] = {}
+    for item in fields(kind):
+        hint = _hints(kind)[item.name]
+        inner = next((k for k in (hint, *get_args(hint)) if _is_configuration(k)), None)
+        value = values[item.name]
+        made[item.name] = value if inner is None or value is None else complete(inner, value)
+    for key in values:
+        if key not in made:
+            raise ValueError(f"{key} is not known{_nearest(str(key), kind(**made), '')}")
+    return kind(**made)
+
+
+def _is_configuration(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Configuration)
+
+
+def dump(config: Configuration) -> dict[str, Any]:
+    """Plain nested values, as YAML and JSON have them."""
+    return {item.name: _plain(getattr(config, item.name)) for item in fields(config)}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Configuration):
+        return dump(value)
+    if isinstance(value, Mapping):
+        return {key: _plain(each) for key, each in value.items()}
+    return [_plain(each) for each in value] if isinstance(value, (tuple, list)) else value
+
+
+def to_yaml(config: Configuration, comment: str = "") -> str:
+    """The text of a configuration file, headed by a comment."""
+    lines = [f"# {line}".rstrip() for line in comment.splitlines()]
+    return "\n".join([*lines, yaml.safe_dump(dump(config), sort_keys=False)])
+
+
+def read_yaml(path: str | PathLike[str]) -> dict[str, Any]:
+    """The mapping that a YAML file holds."""
+    try:
+        values = yaml.safe_load(read_text(path))
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise FileError(path, f"is not YAML: {reason}") from None
+    if values is None:
+        return {}
+    if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):
+        raise FileError(path, "must be a mapping of names to values")
+    return values
+
+
+def configured(
+    base: C, path: str | PathLike[str] | None = None, assignments: Sequence[str] = ()
+) -> C:
+    """`base`, then what a file says, then assignments `a.b=1` as of --set."""
+    if path is not None:
+        try:
+            base = update(base, read_yaml(path))
+        except ValueError as error:
+            raise FileError(path, str(error)) from None
+    for text in assignments:
+        name, equals, value = text.partition("=")
+        try:
+            if not equals:
+                raise ValueError("expected NAME=VALUE")
+            base = update(base, {name.strip(): yaml.safe_load(value)})
+        except (ValueError, yaml.YAMLError, RecursionError) as error:
+            raise HydraNetError(f"--set {text}: {' '.join(str(error).split())}") from None
+    return base
+
+
+def default_of(item: Field[Any]) -> Any:
+    """The default of a field of a dataclass."""
+    return item.default if item.default is not MISSING else item.default_factory()  # type: ignore[misc]
+
+
+def is_section(item: Field[Any]) -> bool:
+    """Whether a field is a configuration itself."""
+    return is_dataclass(default_of(item))

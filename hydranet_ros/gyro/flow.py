@@ -16,8 +16,8 @@ The methods `dis` (the best, and fast on a CPU) and `farneback` (as in the paper
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import cv2
 import numpy as np
@@ -34,7 +34,7 @@ from hydranet_ros.gyro.grid import (
     Field,
     GridFlow,
 )
-from hydranet_ros.settings import about, check
+from hydranet_ros.settings import Configuration, section, setting
 
 Image = NDArray[np.uint8]
 
@@ -44,37 +44,30 @@ _FAR_PX = 1e6  # flow back from outside the image: it agrees with nothing
 
 
 @dataclass(frozen=True)
-class DisConfig:
+class DisConfig(Configuration):
     """Dense inverse search (Kroeger et al., 2016).
 
     The defaults are for three pixels to a cell. On KITTI they are as accurate as OpenCV's FAST
     preset on the full image, in half its time (benchmarks/flow.py prints the comparison).
     """
 
-    finest_scale: int = field(
-        default=0,
-        metadata=about("how often the image is halved at the finest level that is searched"),
+    finest_scale: int = setting(
+        0, "how often the image is halved at the finest level that is searched"
     )
-    patch_size: int = field(default=8, metadata=about("edge of a patch in pixels", 4))
-    patch_stride: int = field(default=4, metadata=about("pixels from one patch to the next", 1))
-    iterations: int = field(default=16, metadata=about("steps of gradient descent for a patch", 1))
-    refinements: int = field(
-        default=0,
-        metadata=about("steps of variational refinement; they cost as much as all the rest"),
+    patch_size: int = setting(8, "edge of a patch in pixels", 4)
+    patch_stride: int = setting(4, "pixels from one patch to the next", 1)
+    iterations: int = setting(16, "steps of gradient descent for a patch", 1)
+    refinements: int = setting(
+        0, "steps of variational refinement; they cost as much as all the rest"
     )
-    tolerance_px: float = field(
-        default=0.5,
-        metadata=about("flow and flow back may differ by so many pixels; 0 is no check"),
+    tolerance_px: float = setting(
+        0.5, "flow and flow back may differ by so many pixels; 0 is no check"
     )
-    tolerance_share: float = field(
-        default=0.1, metadata=about("and by this share of the flow's length")
-    )
-    back_scale: int = field(
-        default=1, metadata=about("how much coarser than the flow the flow back ends")
-    )
+    tolerance_share: float = setting(0.1, "and by this share of the flow's length")
+    back_scale: int = setting(1, "how much coarser than the flow the flow back ends")
 
-    def __post_init__(self) -> None:
-        check(self)
+    def validate(self) -> None:
+        """Check what no field can tell alone."""
         if self.patch_stride > self.patch_size:
             raise ValueError(
                 f"patch_stride {self.patch_stride} leaves gaps between patches of "
@@ -83,26 +76,20 @@ class DisConfig:
 
 
 @dataclass(frozen=True)
-class FarnebackConfig:
+class FarnebackConfig(Configuration):
     """Farneback's polynomial expansion with a box window; the defaults are the paper's."""
 
-    pyramid_scale: float = field(
-        default=0.5, metadata=about("size of a pyramid level relative to the one below", 0.0, 1.0)
+    pyramid_scale: float = setting(
+        0.5, "size of a pyramid level relative to the one below", 0.0, 1.0
     )
-    levels: int = field(default=3, metadata=about("pyramid levels above the image"))
-    window: int = field(
-        default=15, metadata=about("edge of the window the flow is constant in, odd", 3)
-    )
-    iterations: int = field(default=3, metadata=about("repetitions at each level", 1))
-    poly_n: int = field(
-        default=5, metadata=about("radius of the neighbourhood a polynomial is fitted to", 1)
-    )
-    poly_sigma: float = field(
-        default=1.2, metadata=about("standard deviation of that neighbourhood")
-    )
+    levels: int = setting(3, "pyramid levels above the image")
+    window: int = setting(15, "edge of the window the flow is constant in, odd", 3)
+    iterations: int = setting(3, "repetitions at each level", 1)
+    poly_n: int = setting(5, "radius of the neighbourhood a polynomial is fitted to", 1)
+    poly_sigma: float = setting(1.2, "standard deviation of that neighbourhood")
 
-    def __post_init__(self) -> None:
-        check(self)
+    def validate(self) -> None:
+        """Check what no field can tell alone."""
         if not 0.0 < self.pyramid_scale < 1.0:
             raise ValueError(f"pyramid_scale must be between 0 and 1, got {self.pyramid_scale}")
         if self.window % 2 == 0:
@@ -112,26 +99,22 @@ class FarnebackConfig:
 
 
 @dataclass(frozen=True)
-class FlowConfig:
+class FlowConfig(Configuration):
     """How flow is computed for the canonical grid."""
 
-    method: str = field(default="auto", metadata=about("how flow is computed", choices=METHODS))
-    pixels_per_cell: int = field(
-        default=PIXELS_PER_CELL,
-        metadata=about("pixels, along a cell's edge, of the image flow is computed on", 1),
+    method: Literal["auto", "dis", "farneback", "farneback_torch"] = setting(
+        "auto", "how flow is computed"
     )
-    margin_cells: int = field(
-        default=MARGIN_CELLS,
-        metadata=about(
-            "cells beyond the edge of the grid that are computed as well, where the camera sees "
-            "them, so that what moves out of the grid can be followed"
-        ),
+    pixels_per_cell: int = setting(
+        PIXELS_PER_CELL, "pixels, along a cell's edge, of the image flow is computed on", 1
     )
-    dis: DisConfig = field(default_factory=DisConfig)
-    farneback: FarnebackConfig = field(default_factory=FarnebackConfig)
-
-    def __post_init__(self) -> None:
-        check(self)
+    margin_cells: int = setting(
+        MARGIN_CELLS,
+        "cells beyond the edge of the grid that are computed as well, where the camera sees "
+        "them, so that what moves out of the grid can be followed",
+    )
+    dis: DisConfig = section(DisConfig)
+    farneback: FarnebackConfig = section(FarnebackConfig)
 
     def method_on(self, device: str) -> str:
         """The method in use on a device; "auto" is DIS on the CPU and torch elsewhere."""

@@ -6,8 +6,8 @@ not known is an error, never the identity.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 from geometry_msgs.msg import Pose
@@ -18,7 +18,7 @@ from hydranet_ros.errors import BadInput, HydraNetError
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.lie import Array
 from hydranet_ros.ros.conversions import pose_matrix
-from hydranet_ros.settings import about, check
+from hydranet_ros.settings import Configuration, setting
 
 try:
     import tf2_ros
@@ -30,32 +30,22 @@ LOOKING_FORWARD = (0.0, 0.0, 0.0, -0.5, 0.5, -0.5, 0.5)
 
 
 @dataclass(frozen=True)
-class FramesConfig:
+class FramesConfig(Configuration):
     """Names of frames, and how the camera is mounted."""
 
-    odom_frame: str = field(
-        default="odom", metadata=about("frame of the odometry", read_only=True)
+    odom_frame: str = setting("odom", "frame of the odometry", live=False)
+    base_frame: str = setting("base_link", "frame that moves in it", live=False)
+    extrinsics: Literal["parameter", "tf"] = setting(
+        "parameter", "where base_from_camera is from; tf needs tf2_ros", live=False
     )
-    base_frame: str = field(
-        default="base_link", metadata=about("frame that moves in it", read_only=True)
-    )
-    extrinsics: str = field(
-        default="parameter",
-        metadata=about(
-            "where base_from_camera is from; tf needs tf2_ros",
-            choices=("parameter", "tf"),
-            read_only=True,
-        ),
-    )
-    base_from_camera: tuple[float, ...] = field(
-        default=LOOKING_FORWARD,
-        metadata=about(
-            "pose of the camera's optical frame in base_frame, x y z qx qy qz qw", read_only=True
-        ),
+    base_from_camera: tuple[float, ...] = setting(
+        LOOKING_FORWARD,
+        "pose of the camera's optical frame in base_frame, x y z qx qy qz qw",
+        live=False,
     )
 
-    def __post_init__(self) -> None:
-        check(self)
+    def validate(self) -> None:
+        """Check what no field can tell alone."""
         numbers = np.array(self.base_from_camera, dtype=np.float64)
         if numbers.shape != (7,) or not np.isfinite(numbers).all():
             raise ValueError("base_from_camera must be seven numbers, x y z qx qy qz qw")

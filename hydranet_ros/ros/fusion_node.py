@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import numpy as np
@@ -32,7 +32,7 @@ from hydranet_ros.ros.odometry_output import FusedOutput, OutputConfig
 from hydranet_ros.ros.qos import ReliableConfig
 from hydranet_ros.ros.spin import leave, run
 from hydranet_ros.ros.vo_reader import VOInputConfig, VOReader
-from hydranet_ros.settings import about, check
+from hydranet_ros.settings import section, setting
 
 # After time went back in one source, what the other sends from before is ahead by more than this.
 STALE_S = 10.0
@@ -44,17 +44,12 @@ POLL_S = 0.05
 class FusionNodeConfig(NodeConfig):
     """The parameters of fusion_node."""
 
-    max_wait_s: float = field(
-        default=0.5, metadata=about("how long a measurement waits for its partner", 0.0, 3600.0)
-    )
-    vo: VOInputConfig = field(default_factory=VOInputConfig)
-    rotation: ReliableConfig = field(default_factory=ReliableConfig)
-    frames: FramesConfig = field(default_factory=FramesConfig)
-    output: OutputConfig = field(default_factory=OutputConfig)
-    fusion: FusionConfig = field(default_factory=FusionConfig)
-
-    def __post_init__(self) -> None:
-        check(self)
+    max_wait_s: float = setting(0.5, "how long a measurement waits for its partner", 0.0, 3600.0)
+    vo: VOInputConfig = section(VOInputConfig)
+    rotation: ReliableConfig = section(ReliableConfig)
+    frames: FramesConfig = section(FramesConfig)
+    output: OutputConfig = section(OutputConfig)
+    fusion: FusionConfig = section(FusionConfig)
 
 
 class FusionNode(ManagedNode[FusionNodeConfig]):

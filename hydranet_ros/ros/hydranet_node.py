@@ -7,7 +7,7 @@ further apart, and the message says so.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -29,7 +29,7 @@ from hydranet_ros.ros import conversions
 from hydranet_ros.ros.conversions import image_message
 from hydranet_ros.ros.image_input import MONO, STEREO, Arrival, ImageNode, ImageNodeConfig
 from hydranet_ros.ros.spin import leave, run
-from hydranet_ros.settings import about, check
+from hydranet_ros.settings import section, setting
 
 if TYPE_CHECKING:
     from hydranet_ros.gyro.predictor import Predictor
@@ -41,29 +41,16 @@ TRIES = 3  # torch traces at the first prediction and optimises what it traced a
 class HydraNetNodeConfig(ImageNodeConfig):
     """The parameters of hydranet_node."""
 
-    weights: str = field(
-        default="", metadata=about("file of weights; the ones that ship if empty", read_only=True)
+    weights: str = setting("", "file of weights; the ones that ship if empty", live=False)
+    device: str = setting("auto", "auto, cpu, cuda or cuda:N", live=False)
+    half: bool = setting(False, "compute in float16, which pays on CUDA", live=False)
+    stereo: bool = setting(
+        False, "use left/ and right/ together in place of one image", live=False
     )
-    device: str = field(
-        default="auto", metadata=about("auto, cpu, cuda or cuda:N", read_only=True)
+    rectified: bool = setting(
+        False, "the mono image is rectified: use P of camera_info, not K and D", live=False
     )
-    half: bool = field(
-        default=False, metadata=about("compute in float16, which pays on CUDA", read_only=True)
-    )
-    stereo: bool = field(
-        default=False,
-        metadata=about("use left/ and right/ together in place of one image", read_only=True),
-    )
-    rectified: bool = field(
-        default=False,
-        metadata=about(
-            "the mono image is rectified: use P of camera_info, not K and D", read_only=True
-        ),
-    )
-    flow: FlowConfig = field(default_factory=FlowConfig)
-
-    def __post_init__(self) -> None:
-        check(self)
+    flow: FlowConfig = section(FlowConfig)
 
 
 class HydraNetNode(ImageNode[HydraNetNodeConfig]):

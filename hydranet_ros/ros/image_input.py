@@ -8,8 +8,8 @@ import traceback
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from dataclasses import dataclass
+from typing import Any, Generic, Literal, TypeVar
 
 import cv2
 import numpy as np
@@ -22,7 +22,7 @@ from hydranet_ros.ros.conversions import ImageMessage, grey, stamp_ns
 from hydranet_ros.ros.environment import missing_profile
 from hydranet_ros.ros.lifecycle import ManagedNode, NodeConfig
 from hydranet_ros.ros.qos import QualityConfig
-from hydranet_ros.settings import about, check
+from hydranet_ros.settings import section, setting
 
 # Halves of pairs that are kept for their other half.
 MOST_UNMATCHED = 10
@@ -32,32 +32,16 @@ MOST_UNMATCHED = 10
 class InputConfig(QualityConfig):
     """How a node takes in images."""
 
-    transport: str = field(
-        default="raw",
-        metadata=about(
-            "raw, or compressed for TOPIC/compressed",
-            choices=("raw", "compressed"),
-            read_only=True,
-        ),
+    transport: Literal["raw", "compressed"] = setting(
+        "raw", "raw, or compressed for TOPIC/compressed", live=False
     )
-    queue: int = field(
-        default=1,
-        metadata=about(
-            "frames that may wait: 1 is always the newest, more for replays",
-            1,
-            10000,
-            read_only=True,
-        ),
+    queue: int = setting(
+        1, "frames that may wait: 1 is always the newest, more for replays", 1, 10000, live=False
     )
-    sync_tolerance_s: float = field(
-        default=1e-3, metadata=about("left and right stamps may differ by so much", read_only=True)
+    sync_tolerance_s: float = setting(
+        0.001, "left and right stamps may differ by so much", live=False
     )
-    max_interval_s: float = field(
-        default=1.0, metadata=about("frames further apart than this begin anew", 1e-3)
-    )
-
-    def __post_init__(self) -> None:
-        check(self)
+    max_interval_s: float = setting(1.0, "frames further apart than this begin anew", 0.001)
 
 
 @dataclass(frozen=True, eq=False)
@@ -219,15 +203,13 @@ LONGEST_END_S = 1.0  # for the frame that is worked on when the node is stopped
 class ImageNodeConfig(NodeConfig):
     """What every node with images has."""
 
-    input: InputConfig = field(default_factory=InputConfig)
-    threads: int = field(
-        default=1,
-        metadata=about(
-            "threads that compute, in OpenCV and torch; more than free cores stall each other",
-            1,
-            256,
-            read_only=True,
-        ),
+    input: InputConfig = section(InputConfig)
+    threads: int = setting(
+        1,
+        "threads that compute, in OpenCV and torch; more than free cores stall each other",
+        1,
+        256,
+        live=False,
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from diagnostic_msgs.msg import DiagnosticArray
@@ -32,7 +32,7 @@ from hydranet_ros.ros.diagnostics import (
 )
 from hydranet_ros.ros.parameters import Parameters
 from hydranet_ros.ros.qos import OUTPUT, QualityConfig, publishers_of
-from hydranet_ros.settings import about
+from hydranet_ros.settings import Configuration, setting
 
 RCLError = rclpy_implementation.RCLError
 PERIOD_S = 1.0  # of diagnostics, and of looking for silence
@@ -44,13 +44,10 @@ def steady_clock() -> Clock:
 
 
 @dataclass(frozen=True)
-class NodeConfig:
+class NodeConfig(Configuration):
     """What every node has."""
 
-    autostart: bool = field(
-        default=True,
-        metadata=about("configure and activate without being told to", read_only=True),
-    )
+    autostart: bool = setting(True, "configure and activate without being told to", live=False)
 
 
 Config = TypeVar("Config", bound=NodeConfig)

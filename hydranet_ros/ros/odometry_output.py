@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from hydranet_ros.ros import conversions
 from hydranet_ros.ros.conversions import change_frame
 from hydranet_ros.ros.extrinsics import FramesConfig
 from hydranet_ros.ros.lifecycle import ManagedNode
-from hydranet_ros.settings import about, check
+from hydranet_ros.settings import Configuration, section, setting
 
 try:
     import tf2_ros
@@ -29,18 +29,11 @@ except ImportError:  # not with the wheels
 
 
 @dataclass(frozen=True)
-class TrailConfig:
+class TrailConfig(Configuration):
     """How long a path is, and how often it is told."""
 
-    poses: int = field(
-        default=5000, metadata=about("poses that the path keeps", 1, 1000000, read_only=True)
-    )
-    period_s: float = field(
-        default=1.0, metadata=about("the path is told this often at most", 0.0, 3600.0)
-    )
-
-    def __post_init__(self) -> None:
-        check(self)
+    poses: int = setting(5000, "poses that the path keeps", 1, 1000000, live=False)
+    period_s: float = setting(1.0, "the path is told this often at most", 0.0, 3600.0)
 
 
 class Trail:
@@ -74,17 +67,13 @@ RECENT_NIS = 100
 
 
 @dataclass(frozen=True)
-class OutputConfig:
+class OutputConfig(Configuration):
     """What is published besides the odometry."""
 
-    publish_tf: bool = field(
-        default=False,
-        metadata=about("broadcast odom_frame to base_frame; nobody else may", read_only=True),
+    publish_tf: bool = setting(
+        False, "broadcast odom_frame to base_frame; nobody else may", live=False
     )
-    path: TrailConfig = field(default_factory=TrailConfig)
-
-    def __post_init__(self) -> None:
-        check(self)
+    path: TrailConfig = section(TrailConfig)
 
 
 class FusedOutput:

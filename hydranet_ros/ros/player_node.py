@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from threading import Event, Thread
 
@@ -25,44 +25,25 @@ from hydranet_ros.ros import environment
 from hydranet_ros.ros.parameters import Parameters
 from hydranet_ros.ros.player import Outlet, Pace, open_playlist, play, read_ahead
 from hydranet_ros.ros.spin import run_until_stopped
-from hydranet_ros.settings import about, check
+from hydranet_ros.settings import Configuration, setting
 
 # After the last listener was found, the others' own discovery may still be under way.
 SETTLE_S = 1.0
 
 
 @dataclass(frozen=True)
-class PlayerConfig:
+class PlayerConfig(Configuration):
     """What is played, and how."""
 
-    source: str = field(
-        default="street",
-        metadata=about("a rosbag2, a KITTI folder, or 'street'", read_only=True),
+    source: str = setting("street", "a rosbag2, a KITTI folder, or 'street'", live=False)
+    rate: float = setting(1.0, "times the recorded speed", 0.001, 1000.0, live=False)
+    start: float = setting(0.0, "begin so many seconds in", 0.0, live=False)
+    loop: bool = setting(False, "begin again at the end", None, live=False)
+    subscribers: int = setting(0, "wait until so many listen to the images", 0, 1000, live=False)
+    timeout: float = setting(
+        30.0, "give up waiting for them after so many seconds", 0.0, live=False
     )
-    rate: float = field(
-        default=1.0,
-        metadata=about("times the recorded speed", 1e-3, 1e3, read_only=True),
-    )
-    start: float = field(
-        default=0.0, metadata=about("begin so many seconds in", 0.0, read_only=True)
-    )
-    loop: bool = field(
-        default=False, metadata=about("begin again at the end", None, read_only=True)
-    )
-    subscribers: int = field(
-        default=0,
-        metadata=about("wait until so many listen to the images", 0, 1000, read_only=True),
-    )
-    timeout: float = field(
-        default=30.0,
-        metadata=about("give up waiting for them after so many seconds", 0.0, read_only=True),
-    )
-    clock_hz: float = field(
-        default=100.0, metadata=about("how often /clock is told", 1.0, 1e4, read_only=True)
-    )
-
-    def __post_init__(self) -> None:
-        check(self)
+    clock_hz: float = setting(100.0, "how often /clock is told", 1.0, 10000.0, live=False)
 
 
 class PlayerNode(Node):

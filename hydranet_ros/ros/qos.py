@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Literal
 
 from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 
-from hydranet_ros.settings import about, check
+from hydranet_ros.settings import Configuration, setting
 
 RELIABILITIES = {
     "best_effort": ReliabilityPolicy.BEST_EFFORT,
@@ -18,30 +18,17 @@ RELIABILITIES = {
 OUTPUT = QoSProfile(depth=10, reliability=ReliabilityPolicy.RELIABLE)
 
 
-def _reliability(default: str) -> Any:
-    text = "best_effort hears any publisher; reliable loses nothing, for replays"
-    metadata = about(text, choices=tuple(RELIABILITIES), read_only=True)
-    return field(default=default, metadata=metadata)
-
-
-def _depth(default: int) -> Any:
-    metadata = about("messages that the middleware keeps", 1, 10000, read_only=True)
-    return field(default=default, metadata=metadata)
-
-
 @dataclass(frozen=True)
-class QualityConfig:
+class QualityConfig(Configuration):
     """How a node listens to sensors."""
 
-    reliability: str = _reliability("best_effort")
-    depth: int = _depth(5)
-    silence_s: float = field(
-        default=5.0,
-        metadata=about("say so when a topic is silent for so long", 0.1, read_only=True),
+    reliability: Literal["best_effort", "reliable"] = setting(
+        "best_effort",
+        "best_effort matches any publisher; reliable loses nothing, for replays",
+        live=False,
     )
-
-    def __post_init__(self) -> None:
-        check(self)
+    depth: int = setting(5, "messages that the middleware keeps", 1, 10000, live=False)
+    silence_s: float = setting(5.0, "say so when a topic is silent for so long", 0.1, live=False)
 
     @property
     def profile(self) -> QoSProfile:
@@ -56,8 +43,10 @@ class QualityConfig:
 class ReliableConfig(QualityConfig):
     """How a node listens to other nodes, of which it should miss nothing."""
 
-    reliability: str = _reliability("reliable")
-    depth: int = _depth(100)
+    reliability: Literal["best_effort", "reliable"] = setting(
+        "reliable", "best_effort matches any publisher; reliable loses nothing", live=False
+    )
+    depth: int = setting(100, "messages that the middleware keeps", 1, 10000, live=False)
 
 
 def publishers_of(node: Node, topic: str) -> str:

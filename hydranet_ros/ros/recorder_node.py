@@ -11,21 +11,22 @@ from __future__ import annotations
 
 import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from threading import Event
+from typing import Literal
 
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.qos import QoSProfile
 
-from hydranet_ros.datasets.bag_files import STORAGES, BagWriter, new_bag
+from hydranet_ros.datasets.bag_files import BagWriter, new_bag
 from hydranet_ros.datasets.bag_messages import STORE, Message
 from hydranet_ros.errors import HydraNetError
 from hydranet_ros.ros.conversions import message_class
 from hydranet_ros.ros.parameters import Parameters
 from hydranet_ros.ros.spin import run_until_stopped
-from hydranet_ros.settings import about, check
+from hydranet_ros.settings import Configuration, setting
 
 DEPTH = 1000
 POLL_S = 0.05
@@ -34,27 +35,22 @@ BACKGROUND = "/diagnostics"
 
 
 @dataclass(frozen=True)
-class RecorderConfig:
+class RecorderConfig(Configuration):
     """What is recorded, and where to."""
 
-    out: str = field(default="recorded", metadata=about("the new bag", read_only=True))
-    storage: str = field(
-        default="mcap", metadata=about("format", choices=STORAGES, read_only=True)
+    out: str = setting("recorded", "the new bag", live=False)
+    storage: Literal["mcap", "sqlite3"] = setting("mcap", "format", live=False)
+    topics: tuple[str, ...] = setting(
+        ("vo/odometry nav_msgs/msg/Odometry", "fused/odometry nav_msgs/msg/Odometry"),
+        "name and type of each topic",
+        live=False,
     )
-    topics: tuple[str, ...] = field(
-        default=("vo/odometry nav_msgs/msg/Odometry", "fused/odometry nav_msgs/msg/Odometry"),
-        metadata=about("name and type of each topic", read_only=True),
+    awaited: tuple[str, ...] = setting(
+        ("",), "names that need a publisher to be ready", live=False
     )
-    awaited: tuple[str, ...] = field(
-        default=("",), metadata=about("names that need a publisher to be ready", read_only=True)
+    idle_s: float = setting(
+        0.0, "end when it was silent for so long; 0 never ends", 0.0, live=False
     )
-    idle_s: float = field(
-        default=0.0,
-        metadata=about("end when it was silent for so long; 0 never ends", 0.0, read_only=True),
-    )
-
-    def __post_init__(self) -> None:
-        check(self)
 
 
 class RecorderNode(Node):

@@ -7,7 +7,7 @@ has variance 9999 in the twist. Frames that cannot be used are bridged without a
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import numpy as np
@@ -24,7 +24,7 @@ from hydranet_ros.ros.extrinsics import Frames, FramesConfig
 from hydranet_ros.ros.image_input import STEREO, Arrival, ImageNode, ImageNodeConfig
 from hydranet_ros.ros.odometry_output import Trail, TrailConfig
 from hydranet_ros.ros.spin import leave, run
-from hydranet_ros.settings import check
+from hydranet_ros.settings import section
 from hydranet_ros.stereo_vo.config import StereoVOConfig
 from hydranet_ros.stereo_vo.odometry import StereoVO
 from hydranet_ros.stereo_vo.result import Lost, VOResult
@@ -44,12 +44,9 @@ UNUSABLE = {
 class StereoVONodeConfig(ImageNodeConfig):
     """The parameters of stereo_vo_node."""
 
-    frames: FramesConfig = field(default_factory=FramesConfig)
-    path: TrailConfig = field(default_factory=TrailConfig)
-    vo: StereoVOConfig = field(default_factory=StereoVOConfig)
-
-    def __post_init__(self) -> None:
-        check(self)
+    frames: FramesConfig = section(FramesConfig)
+    path: TrailConfig = section(TrailConfig)
+    vo: StereoVOConfig = section(StereoVOConfig)
 
 
 class Track:

@@ -14,7 +14,8 @@ motion; where the pose itself is sound, the next motion begins there.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from nav_msgs.msg import Odometry
@@ -31,7 +32,7 @@ from hydranet_ros.ros.conversions import (
     stamp_ns,
 )
 from hydranet_ros.ros.qos import ReliableConfig
-from hydranet_ros.settings import about, check
+from hydranet_ros.settings import setting
 
 MODES = ("twist", "twist_per_frame", "pose_accumulated", "constant")
 
@@ -40,25 +41,14 @@ MODES = ("twist", "twist_per_frame", "pose_accumulated", "constant")
 class VOInputConfig(ReliableConfig):
     """How odometry is read. Its scale and floor are fusion.vo_scale and fusion.vo_floor_*."""
 
-    covariance: str = field(
-        default="twist", metadata=about("where the covariance of a motion is", choices=MODES)
+    covariance: Literal["twist", "twist_per_frame", "pose_accumulated", "constant"] = setting(
+        "twist", "where the covariance of a motion is"
     )
-    sigma_m: float = field(
-        default=0.05, metadata=about("constant: standard deviation of a translation", 1e-6)
-    )
-    sigma_deg: float = field(
-        default=0.1, metadata=about("constant: standard deviation of a rotation", 1e-6)
-    )
-    max_speed: float = field(default=70.0, metadata=about("faster is a jump, in m/s", 1e-3))
-    max_turn_rate_deg: float = field(
-        default=400.0, metadata=about("faster is a jump, in deg/s", 1e-3)
-    )
-    max_interval_s: float = field(
-        default=5.0, metadata=about("poses further apart are not a motion", 1e-3)
-    )
-
-    def __post_init__(self) -> None:
-        check(self)
+    sigma_m: float = setting(0.05, "constant: standard deviation of a translation", 1e-06)
+    sigma_deg: float = setting(0.1, "constant: standard deviation of a rotation", 1e-06)
+    max_speed: float = setting(70.0, "faster is a jump, in m/s", 0.001)
+    max_turn_rate_deg: float = setting(400.0, "faster is a jump, in deg/s", 0.001)
+    max_interval_s: float = setting(5.0, "poses further apart are not a motion", 0.001)
 
 
 @dataclass(frozen=True, eq=False)
