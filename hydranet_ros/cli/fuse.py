@@ -17,7 +17,7 @@ from hydranet_ros.errors import HydraNetError
 from hydranet_ros.evaluation.output import progress, write_run
 from hydranet_ros.geometry import metrics
 from hydranet_ros.geometry.lie import Array
-from hydranet_ros.geometry.trajectory import chain
+from hydranet_ros.geometry.odometer import chain
 
 EXAMPLES = """\
 examples:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from hydranet_ros.datasets.source import Source
 from hydranet_ros.errors import HydraNetError, require
 from hydranet_ros.geometry import lie
-from hydranet_ros.geometry.camera import T_BASE_OPTICAL, Frame, Image, StereoCamera
+from hydranet_ros.geometry.camera import T_BASE_OPTICAL, Camera, Frame, Image, StereoCamera
 from hydranet_ros.geometry.lie import Array
 
 require("a bag", "rosbags")
@@ -95,13 +95,12 @@ def compressed_image(stamp_ns: int, frame_id: str, pixels: NDArray[np.uint8]) ->
 
 
 def camera_info(
-    stamp_ns: int, frame_id: str, camera: StereoCamera, size: tuple[int, int], right: bool
+    stamp_ns: int, frame_id: str, c: Camera, size: tuple[int, int], baseline_m: float = 0.0
 ) -> Any:
-    """A rectified camera with images of (width, height); on the right P[3] = -fx baseline."""
-    c = camera.left
+    """A rectified camera with images of (width, height); P[3] = -fx baseline, 0 on the left."""
     K = np.array([c.fx, 0.0, c.cx, 0.0, c.fy, c.cy, 0.0, 0.0, 1.0])
     P = np.insert(K, (3, 6, 9), 0.0)
-    P[3] = -c.fx * camera.baseline_m if right else 0.0
+    P[3] = -c.fx * baseline_m
     roi = dict.fromkeys(("x_offset", "y_offset", "height", "width"), 0)
     return make(
         CAMERA_INFO,
@@ -187,7 +186,6 @@ def _named(names: str, values: Array) -> dict[str, float]:
 
 LEFT_FRAME, RIGHT_FRAME = "camera_left_optical", "camera_right_optical"
 BASE_FRAME, WORLD_FRAME = "base_link", "odom"
-SIDES = (("left", LEFT_FRAME), ("right", RIGHT_FRAME))
 
 STATIC_TRANSFORMS = "/tf_static"
 GROUND_TRUTH = "/ground_truth/odometry"
@@ -207,13 +205,21 @@ def recorded(source: Source, compressed: bool = False, epoch_ns: int = 0) -> Ite
         yield from _images(frame, stamp, compressed)
 
 
+def sides(source: Source) -> tuple[tuple[str, str, float], ...]:
+    """Of each camera of a source: its name in topics, its frame, how far right it sits in m."""
+    left = ("left", LEFT_FRAME, 0.0)
+    if not isinstance(source.camera, StereoCamera):
+        return (left,)
+    return (left, ("right", RIGHT_FRAME, source.camera.baseline_m))
+
+
 def topic_types(source: Source, compressed: bool = False) -> dict[str, str]:
     """The topics that `recorded` gives, with their types."""
     kind, suffix = (COMPRESSED_IMAGE, "/compressed") if compressed else (IMAGE, "")
     types = {STATIC_TRANSFORMS: TRANSFORMS}
     if source.T_w_c is not None:
         types[GROUND_TRUTH] = ODOMETRY
-    for side, _ in SIDES:
+    for side, _, _ in sides(source):
         types[f"/{side}/camera_info"] = CAMERA_INFO
         types[f"/{side}/image_rect{suffix}"] = kind
     return types
@@ -221,7 +227,7 @@ def topic_types(source: Source, compressed: bool = False) -> dict[str, str]:
 
 def message_count(source: Source) -> int:
     """How many messages `recorded` gives."""
-    return 1 + len(source) * (4 if source.T_w_c is None else 5)
+    return 1 + len(source) * (2 * len(sides(source)) + (source.T_w_c is not None))
 
 
 def own_velocities(source: Source) -> Array:
@@ -236,27 +242,27 @@ def own_velocities(source: Source) -> Array:
 
 def static_transforms(source: Source, stamp_ns: int) -> Message:
     """Where the cameras are: the left one at the base, the right one a baseline beside it."""
-    T_left_right = np.eye(4)
-    T_left_right[0, 3] = source.camera.baseline_m
-    transforms = [
-        transform(stamp_ns, BASE_FRAME, LEFT_FRAME, T_BASE_OPTICAL),
-        transform(stamp_ns, LEFT_FRAME, RIGHT_FRAME, T_left_right),
-    ]
+    transforms = [transform(stamp_ns, BASE_FRAME, LEFT_FRAME, T_BASE_OPTICAL)]
+    for _, frame_id, baseline_m in sides(source)[1:]:
+        T_left_right = np.eye(4)
+        T_left_right[0, 3] = baseline_m
+        transforms.append(transform(stamp_ns, LEFT_FRAME, frame_id, T_left_right))
     content = make(TRANSFORMS, transforms=transforms)
     return pack(STATIC_TRANSFORMS, TRANSFORMS, stamp_ns, content)
 
 
 def _camera_infos(source: Source, frame: Frame, stamp_ns: int) -> Iterator[Message]:
     height, width = frame.left.shape
-    for side, frame_id in SIDES:
-        right = side == "right"
-        info = camera_info(stamp_ns, frame_id, source.camera, (width, height), right)
+    camera = source.camera.left if isinstance(source.camera, StereoCamera) else source.camera
+    for side, frame_id, baseline_m in sides(source):
+        info = camera_info(stamp_ns, frame_id, camera, (width, height), baseline_m)
         yield pack(f"/{side}/camera_info", CAMERA_INFO, stamp_ns, info)
 
 
 def _images(frame: Frame, stamp_ns: int, compressed: bool) -> Iterator[Message]:
-    for (side, frame_id), pixels in zip(SIDES, (frame.left, frame.right), strict=True):
-        yield _image(f"/{side}/image_rect", stamp_ns, frame_id, pixels, compressed)
+    yield _image("/left/image_rect", stamp_ns, LEFT_FRAME, frame.left, compressed)
+    if frame.right is not None:
+        yield _image("/right/image_rect", stamp_ns, RIGHT_FRAME, frame.right, compressed)
 
 
 def _image(topic: str, stamp_ns: int, frame_id: str, pixels: Image, compressed: bool) -> Message:

@@ -22,8 +22,8 @@ IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg")
 class KittiFolder:
     """A sequence of the KITTI odometry benchmark: image_0, image_1, calib.txt, times.txt.
 
-    The true poses are those of `poses`, else `poses.txt` in the folder, else `../../poses/NN.txt`
-    with the folder's own name, else unknown.
+    With `cameras` "mono" image_1 may be missing. The true poses are those of `poses`, else
+    `poses.txt` in the folder, else `../../poses/NN.txt` with the folder's own name, else unknown.
     """
 
     def __init__(
@@ -31,29 +31,37 @@ class KittiFolder:
         folder: str | PathLike[str],
         poses: str | PathLike[str] | None = None,
         max_frames: int | None = None,
+        cameras: str = "stereo",
     ) -> None:
         self.folder = Path(folder)
-        self.name = self.folder.resolve().name
-        self.camera = read_kitti_calibration(self.folder / "calib.txt")
-        self._pairs = _image_pairs(self.folder)[:max_frames]
-        self.stamps_ns = _read_times(self.folder / "times.txt", len(self._pairs))
+        self.name, self.unmatched = self.folder.resolve().name, 0
+        calibration = self.folder / "calib.txt"
+        self.camera: Camera | StereoCamera
+        if cameras == "mono" and not (self.folder / "image_1").is_dir():
+            self.camera = read_kitti_camera(calibration)
+            self._images = _left_images(self.folder)
+        else:
+            self.camera = read_kitti_calibration(calibration)
+            self._images = _image_pairs(self.folder)
+        self._images = self._images[:max_frames]
+        self.stamps_ns = _read_times(self.folder / "times.txt", len(self._images))
         self.T_w_c = self._truth(poses)
 
     def __len__(self) -> int:
-        return len(self._pairs)
+        return len(self._images)
 
     def __iter__(self) -> Iterator[Frame]:
         size: tuple[int, ...] | None = None
-        for stamp, (left_path, right_path) in zip(self.stamps_ns, self._pairs, strict=True):
-            left, right = _read_grey(left_path), _read_grey(right_path)
-            for path, image in ((left_path, left), (right_path, right)):
+        for stamp, paths in zip(self.stamps_ns, self._images, strict=True):
+            images = [_read_grey(path) for path in paths]
+            for path, image in zip(paths, images, strict=True):
                 size = size or image.shape
                 if image.shape != size:
                     raise FileError(
                         path,
                         f"has {_size(image.shape)} pixels, the images before it {_size(size)}",
                     )
-            yield Frame(int(stamp), left, right)
+            yield Frame(int(stamp), *images)
 
     def _truth(self, poses: str | PathLike[str] | None) -> Array | None:
         path = Path(poses) if poses is not None else self._known_poses()
@@ -69,7 +77,12 @@ class KittiFolder:
         return next((p for p in (self.folder / "poses.txt", beside) if p.is_file()), None)
 
 
-def _image_pairs(folder: Path) -> list[tuple[Path, Path]]:
+def _left_images(folder: Path) -> list[tuple[Path, ...]]:
+    images = _images(folder / "image_0")
+    return [(images[stem],) for stem in sorted(images)]
+
+
+def _image_pairs(folder: Path) -> list[tuple[Path, ...]]:
     left, right = (_images(folder / name) for name in ("image_0", "image_1"))
     for stem in sorted(left.keys() ^ right.keys()):
         missing = folder / ("image_1" if stem in left else "image_0") / stem
@@ -111,6 +124,11 @@ def _size(shape: tuple[int, ...]) -> str:
     return f"{shape[1]}x{shape[0]}"
 
 
+def read_kitti_camera(path: str | PathLike[str], name: str = "P0") -> Camera:
+    """Read one 3x4 projection matrix of a KITTI `calib.txt` as a camera."""
+    return _camera(Path(path), name, _projections(Path(path), (name,))[0])
+
+
 def read_kitti_calibration(
     path: str | PathLike[str], left: str = "P0", right: str = "P1"
 ) -> StereoCamera:
@@ -123,21 +141,26 @@ def read_kitti_calibration(
     left_p, right_p = _projections(path, (left, right))
     if not np.allclose(left_p[:, :3], right_p[:, :3]):
         raise FileError(path, f"{left} and {right} differ in more than Tx: not a rectified pair")
-    fx, fy, cx, cy = left_p[0, 0], left_p[1, 1], left_p[0, 2], left_p[1, 2]
-    if not min(fx, fy) > 0.0:
-        raise FileError(path, f"{left} has focal lengths {fx} and {fy}: not a calibrated camera")
-    if not np.allclose(left_p[:, :3], [[fx, 0.0, cx], [0.0, fy, cy], [0.0, 0.0, 1.0]]):
-        raise FileError(path, f"{left} is not 'fx 0 cx Tx 0 fy cy Ty 0 0 1 Tz', a pinhole camera")
+    camera = _camera(path, left, left_p)
     offset = left_p[:, 3] - right_p[:, 3]
-    baseline = float((offset[0] - cx * offset[2]) / fx)
+    baseline = float((offset[0] - camera.cx * offset[2]) / camera.fx)
     if not baseline > 0.0:
         raise FileError(
             path, f"{left} and {right} give a baseline of {baseline:.4g} m: are they swapped?"
         )
-    return StereoCamera(Camera(float(fx), float(fy), float(cx), float(cy)), baseline)
+    return StereoCamera(camera, baseline)
 
 
-def _projections(path: Path, names: tuple[str, str]) -> list[Array]:
+def _camera(path: Path, name: str, matrix: Array) -> Camera:
+    fx, fy, cx, cy = (float(matrix[at]) for at in ((0, 0), (1, 1), (0, 2), (1, 2)))
+    if not min(fx, fy) > 0.0:
+        raise FileError(path, f"{name} has focal lengths {fx} and {fy}: not a calibrated camera")
+    if not np.allclose(matrix[:, :3], [[fx, 0.0, cx], [0.0, fy, cy], [0.0, 0.0, 1.0]]):
+        raise FileError(path, f"{name} is not 'fx 0 cx Tx 0 fy cy Ty 0 0 1 Tz', a pinhole camera")
+    return Camera(fx, fy, cx, cy)
+
+
+def _projections(path: Path, names: tuple[str, ...]) -> list[Array]:
     found = {}
     for number, line in enumerate(read_text(path).splitlines(), start=1):
         name, _, values = line.partition(":")

@@ -1,4 +1,4 @@
-"""A bag as a source of frames."""
+"""A rosbag2 as a source of frames: a stereo pair, or one camera."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hydranet_ros.datasets.bag_files import header_stamp, read_messages, topics
 from hydranet_ros.datasets.bag_messages import (
@@ -22,23 +21,28 @@ from hydranet_ros.datasets.bag_messages import (
     unpack,
 )
 from hydranet_ros.datasets.sensor_messages import (
+    RawCamera,
     check_shape,
     grey_of_compressed,
     grey_of_raw,
     is_distorted,
+    raw_camera,
+    rectified_camera,
     stereo_camera,
 )
 from hydranet_ros.errors import FileError, HydraNetError
-from hydranet_ros.geometry.camera import Frame, Image, StereoCamera
+from hydranet_ros.geometry.camera import Camera, Frame, Image, StereoCamera
 from hydranet_ros.geometry.lie import Array
+from hydranet_ros.geometry.stamps import PAIR_TOLERANCE_S, StampMatcher, Stamps
 from hydranet_ros.geometry.trajectory import read_trajectory
 
 
 class Bag:
-    """A rosbag2 with a stereo camera: frames are the pairs of images with the same header stamp.
+    """A rosbag2 with a camera. Images of a pair are matched by stamp, as the nodes match them.
 
-    The true poses are those of `poses`, else of the bag's odometry whose name has `ground_truth`
-    in it, as poses of the left camera.
+    With `cameras` "mono" one camera is read, and a raw image is undistorted. The true poses are
+    those of `poses`, else of the bag's odometry whose name has `ground_truth` in it, as poses of
+    the (left) camera. `unmatched` images have no other half within the tolerance.
     """
 
     def __init__(
@@ -48,38 +52,40 @@ class Bag:
         max_frames: int | None = None,
         left_topic: str | None = None,
         right_topic: str | None = None,
+        cameras: str = "stereo",
     ) -> None:
         self.path = Path(path)
         self.name = self.path.resolve().name
-        self.topics = find_stereo_topics(self.path, topics(self.path), left_topic, right_topic)
+        self.topics = find_topics(self.path, topics(self.path), left_topic, right_topic, cameras)
         survey = _survey(self.path, self.topics)
-        self.camera = _camera(self.path, self.topics, survey)
-        self._infos = survey.infos_of(self.topics)
-        self.stamps_ns = _paired_stamps(self.path, self.topics, survey)[:max_frames]
+        self._infos = dict(zip(self.topics.images, survey.calibrations, strict=True))
+        self._raw: RawCamera | None = None
+        self.camera = self._camera()
+        pairs, self.unmatched = survey.matched(self.path, self.topics)
+        self.stamps_ns: Stamps = np.array([each[0] for each in pairs[:max_frames]], np.int64)
         self.T_w_c = self._given(poses) if poses is not None else self._recorded(survey)
 
     def __len__(self) -> int:
         return len(self.stamps_ns)
 
     def __iter__(self) -> Iterator[Frame]:
-        waiting: dict[int, dict[str, Message]] = {}
-        wanted = set(self.stamps_ns.tolist())
-        for message in read_messages(self.path, {self.topics.left, self.topics.right}):
-            stamp = header_stamp(message.data)
-            if stamp in wanted:
-                waiting.setdefault(stamp, {})[message.topic] = message
-                if len(waiting[stamp]) == 2:
-                    wanted.remove(stamp)
-                    yield self._frame(stamp, waiting.pop(stamp))
-            if not wanted:
+        matcher = _matcher(self.topics)
+        left = len(self)
+        for message in read_messages(self.path, set(self.topics.images)):
+            side = self.topics.images.index(message.topic)
+            match = matcher.add(side, header_stamp(message.data), message)
+            if match is not None:
+                yield self._frame(match)
+                left -= 1
+            if not left:
                 return
 
-    def _frame(self, stamp: int, pair: dict[str, Message]) -> Frame:
-        left, right = (self._pixels(pair[t]) for t in (self.topics.left, self.topics.right))
-        if left.shape != right.shape:
-            sizes = " and ".join(f"{image.shape[1]}x{image.shape[0]}" for image in (left, right))
+    def _frame(self, match: tuple[Message, ...]) -> Frame:
+        stamp, images = header_stamp(match[0].data), [self._pixels(each) for each in match]
+        if len({image.shape for image in images}) > 1:
+            sizes = " and ".join(f"{image.shape[1]}x{image.shape[0]}" for image in images)
             raise FileError(self.path, f"left and right at {stamp} ns have {sizes} pixels")
-        return Frame(stamp, left, right)
+        return Frame(stamp, *images)
 
     def _pixels(self, message: Message) -> Image:
         decode = grey_of_compressed if message.type == COMPRESSED_IMAGE else grey_of_raw
@@ -88,7 +94,22 @@ class Bag:
             check_shape(self._infos[message.topic], image.shape)
         except HydraNetError as error:
             raise FileError(self.path, f"{message.topic}: {error}") from None
-        return image
+        return image if self._raw is None else self._raw.undistort(image)
+
+    def _camera(self) -> Camera | StereoCamera:
+        infos = list(self._infos.values())
+        raw = [t for t, info in self._infos.items() if "rect" not in t and is_distorted(info)]
+        if raw and len(infos) > 1:
+            raise FileError(self.path, f"{raw[0]} is distorted: rectify it, e.g. with image_proc")
+        try:
+            if len(infos) > 1:
+                return stereo_camera(*infos)
+            if "rect" in self.topics.images[0]:
+                return rectified_camera(infos[0])
+            self._raw = raw_camera(infos[0])
+            return self._raw.camera
+        except HydraNetError as error:
+            raise FileError(self.path, f"{', '.join(self.topics.infos)}: {error}") from None
 
     def _given(self, poses: str | PathLike[str]) -> Array:
         truth = read_trajectory(poses).T_w_c
@@ -113,34 +134,53 @@ class Bag:
 class _Survey:
     """What one walk through a bag finds, without decoding an image."""
 
-    infos: dict[str, Any] = field(default_factory=dict)
+    calibrations: list[Any] = field(default_factory=list)
     truth: dict[int, Array] = field(default_factory=dict)
-    stamps: dict[str, list[int]] = field(default_factory=dict)
+    stamps: list[tuple[int, int]] = field(default_factory=list)  # side and stamp, as they come
 
-    def infos_of(self, names: StereoTopics) -> dict[str, Any]:
-        """The calibration of each image topic."""
-        pairs = (names.left, names.left_info), (names.right, names.right_info)
-        return {image: self.infos[info] for image, info in pairs}
+    def matched(self, path: Path, names: CameraTopics) -> tuple[list[tuple[int, ...]], int]:
+        """The stamps of each frame's images, and how many images have no other half."""
+        matcher: StampMatcher[int] = _matcher(names)
+        last: dict[int, int] = {}
+        pairs = []
+        for side, stamp in self.stamps:
+            if stamp <= last.get(side, -1):
+                topic = names.images[side]
+                raise FileError(path, f"{topic}: stamp {stamp} ns does not increase")
+            last[side] = stamp
+            match = matcher.add(side, stamp, stamp)
+            if match is not None:
+                pairs.append(match)
+        if not pairs:
+            apart = f"within {1e3 * PAIR_TOLERANCE_S:g} ms of another"
+            raise FileError(path, f"{' and '.join(names.images)} have no header stamps {apart}")
+        return pairs, len(self.stamps) - len(pairs) * len(names.images)
 
 
-def _survey(path: Path, names: StereoTopics) -> _Survey:
-    found = _Survey(stamps={names.left: [], names.right: []})
-    infos = {names.left_info, names.right_info}
-    wanted = {names.left, names.right, *infos, *filter(None, [names.ground_truth])}
+def _matcher(names: CameraTopics) -> StampMatcher[Any]:
+    return StampMatcher(len(names.images), round(PAIR_TOLERANCE_S * 1e9))
+
+
+def _survey(path: Path, names: CameraTopics) -> _Survey:
+    found, infos = _Survey(), {}
+    wanted = {*names.images, *names.infos, *filter(None, [names.ground_truth])}
     for message in read_messages(path, wanted):
-        if message.topic in found.stamps:
-            found.stamps[message.topic].append(header_stamp(message.data))
-        elif message.topic in infos:
-            if message.topic not in found.infos:
-                found.infos[message.topic] = unpack(message)
+        if message.topic in names.images:
+            side = names.images.index(message.topic)
+            found.stamps.append((side, header_stamp(message.data)))
+        elif message.topic in names.infos:
+            if message.topic not in infos:
+                infos[message.topic] = unpack(message)
         else:
-            found.truth[header_stamp(message.data)] = _pose(path, names, message, found)
+            info = infos.get(names.infos[0])
+            found.truth[header_stamp(message.data)] = _pose(path, message, info)
+    found.calibrations = [infos[name] for name in names.infos]
     return found
 
 
-def _pose(path: Path, names: StereoTopics, message: Message, found: _Survey) -> Array:
+def _pose(path: Path, message: Message, info: Any) -> Array:
     """A true pose; one of another frame than the left camera's would need its extrinsics."""
-    odometry, info = unpack(message), found.infos.get(names.left_info)
+    odometry = unpack(message)
     if info is not None and odometry.child_frame_id != info.header.frame_id:
         raise FileError(
             path,
@@ -150,31 +190,7 @@ def _pose(path: Path, names: StereoTopics, message: Message, found: _Survey) -> 
     return pose_of(odometry.pose.pose)
 
 
-def _camera(path: Path, names: StereoTopics, survey: _Survey) -> StereoCamera:
-    infos = survey.infos_of(names)
-    for topic, info in infos.items():
-        if "rect" not in topic and is_distorted(info):
-            raise FileError(path, f"{topic} is distorted: rectify it, e.g. with image_proc")
-    try:
-        return stereo_camera(infos[names.left], infos[names.right])
-    except HydraNetError as error:
-        raise FileError(path, f"{names.left_info}, {names.right_info}: {error}") from None
-
-
-def _paired_stamps(path: Path, names: StereoTopics, survey: _Survey) -> NDArray[np.int64]:
-    for topic, stamps in survey.stamps.items():
-        steps = np.diff(np.array(stamps, dtype=np.int64))
-        if (steps <= 0).any():
-            at = int(np.argmax(steps <= 0)) + 1
-            raise FileError(path, f"{topic}: the stamp of image {at} does not increase")
-    right = set(survey.stamps[names.right])
-    paired = [stamp for stamp in survey.stamps[names.left] if stamp in right]
-    if not paired:
-        raise FileError(path, f"{names.left} and {names.right} have no header stamp in common")
-    return np.array(paired, dtype=np.int64)
-
-
-# --- topics of a stereo camera, by type and by name ----------------------------------------------
+# --- topics of a camera, by type and by name ----------------------------------------------
 
 # What distinguishes the two cameras of a pair in the names of drivers and data sets.
 PAIRS = (
@@ -189,38 +205,50 @@ COMPRESSED = "/compressed"
 
 
 @dataclass(frozen=True)
-class StereoTopics:
-    """Names in a bag; `ground_truth` where there is one."""
+class CameraTopics:
+    """Names in a bag, left before right; `ground_truth` where there is one."""
 
-    left: str
-    right: str
-    left_info: str
-    right_info: str
+    images: tuple[str, ...]
+    infos: tuple[str, ...]
     ground_truth: str | None
 
 
-def find_stereo_topics(
+def find_topics(
     path: str | PathLike[str],
     topics: dict[str, str],
     left: str | None = None,
     right: str | None = None,
-) -> StereoTopics:
-    """Those of the given image topics, or of the only pair there is."""
+    cameras: str = "stereo",
+) -> CameraTopics:
+    """Those of the given image topics, or of the only camera or pair there is."""
     images = {name for name, kind in topics.items() if kind in (IMAGE, COMPRESSED_IMAGE)}
     for name in (left, right):
         if name is not None and name not in images:
             raise FileError(path, f"has no images on {name}: it has {_listed(images)}")
-    pairs = [p for p in candidates(images) if left in (None, p[0]) and right in (None, p[1])]
-    if left is not None and right is not None:
-        pairs = [(left, right)]
-    best = [pair for pair in pairs if rank(pair) == min(map(rank, pairs))]
+    found = _mono(images, left) if cameras == "mono" else _stereo(images, left, right)
+    best = [each for each in found if rank(each) == min(map(rank, found))]
     if len(best) != 1:
-        found = "no stereo pair" if not best else "several stereo pairs"
-        raise FileError(
-            path, f"has {found}: choose a left and a right topic out of {_listed(images)}"
-        )
-    infos = [_camera_info(path, name, topics) for name in best[0]]
-    return StereoTopics(*best[0], infos[0], infos[1], _ground_truth(path, topics))
+        what = "camera" if cameras == "mono" else "stereo pair"
+        remedy = "an image topic" if cameras == "mono" else "a left and a right topic"
+        amount = f"no {what}" if not best else f"several {what}s"
+        raise FileError(path, f"has {amount}: choose {remedy} out of {_listed(images)}")
+    infos = tuple(_camera_info(path, name, topics) for name in best[0])
+    return CameraTopics(best[0], infos, _ground_truth(path, topics))
+
+
+def _mono(images: set[str], image: str | None) -> list[tuple[str, ...]]:
+    """The given topic, else the left one of a pair, else any."""
+    if image is not None:
+        return [(image,)]
+    left = sorted({pair[0] for pair in candidates(images)})
+    return [(name,) for name in left or sorted(images)]
+
+
+def _stereo(images: set[str], left: str | None, right: str | None) -> list[tuple[str, ...]]:
+    if left is not None and right is not None:
+        return [(left, right)]
+    pairs = candidates(images)
+    return [p for p in pairs if left in (None, p[0]) and right in (None, p[1])]
 
 
 def candidates(images: set[str]) -> list[tuple[str, str]]:
@@ -234,7 +262,7 @@ def candidates(images: set[str]) -> list[tuple[str, str]]:
     return list(dict.fromkeys(pairs))
 
 
-def rank(pair: tuple[str, str]) -> int:
+def rank(pair: tuple[str, ...]) -> int:
     """Rectified before raw, and of the same images plain before compressed."""
     return 2 * ("rect" not in pair[0]) + pair[0].endswith(COMPRESSED)
 

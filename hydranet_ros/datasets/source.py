@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from hydranet_ros.datasets.kitti import KittiFolder
 from hydranet_ros.errors import HydraNetError, require
-from hydranet_ros.geometry.camera import Frame, StereoCamera
+from hydranet_ros.geometry.camera import Camera, Frame, StereoCamera
 from hydranet_ros.geometry.lie import Array
 
 STREET = "street"
@@ -29,9 +29,13 @@ class Source(Protocol):
     """Frames in order, their camera, and the truth where it is known."""
 
     name: str
-    camera: StereoCamera
+    unmatched: int  # images without the other half of their pair
     stamps_ns: NDArray[np.int64]
     T_w_c: Array | None
+
+    @property
+    def camera(self) -> Camera | StereoCamera:
+        """Of the frames: a pair has both images."""
 
     def __len__(self) -> int: ...
 
@@ -44,10 +48,12 @@ def open_source(
     max_frames: int | None = None,
     left_topic: str | None = None,
     right_topic: str | None = None,
+    cameras: str = "stereo",
 ) -> Source:
     """A KITTI folder or a rosbag2 by its path, or the simulated street by the name `street`.
 
-    The image topics of a bag are found by type and name where they are not given.
+    The image topics of a bag are found by type and name where they are not given. With `cameras`
+    "mono" one camera is enough.
     """
     if name == STREET:
         if poses is not None:
@@ -57,9 +63,9 @@ def open_source(
         require("a rosbag2", "rosbags")
         from hydranet_ros.datasets.rosbag import Bag
 
-        return Bag(name, poses, max_frames, left_topic, right_topic)
+        return Bag(name, poses, max_frames, left_topic, right_topic, cameras)
     if Path(name).is_dir():
-        return KittiFolder(name, poses, max_frames)
+        return KittiFolder(name, poses, max_frames, cameras)
     raise HydraNetError(
         f"{name}: is not a folder with image_0, image_1, calib.txt, times.txt, nor a rosbag2, "
         f"nor '{STREET}'"
@@ -83,7 +89,7 @@ class SimulatedStreet:
         if size is not None:
             config = replace(config, width=size[0], height=size[1])
         self._street = Street(config)
-        self.name = STREET
+        self.name, self.unmatched = STREET, 0
         self.camera = self._street.camera
         self.stamps_ns = np.asarray(self._street.stamps_ns, dtype=np.int64)
         self.T_w_c: Array | None = self._street.T_w_c

@@ -1,7 +1,5 @@
-"""Fusion of visual odometry with learned rotations: the paper's, and a sliding window."""
+"""Fusion of odometry with rotations: the paper's pairwise relaxation, and a sliding window.
 
-from hydranet_ros.fusion.config import FusionConfig
-from hydranet_ros.fusion.pairwise import relax_pairs
-from hydranet_ros.fusion.sliding_window import FusedState, Rejection, SlidingWindowFusion
-
-__all__ = ["FusedState", "FusionConfig", "Rejection", "SlidingWindowFusion", "relax_pairs"]
+Read in this order: fusion (what nodes and commands call), arrival, error_models, sliding_window,
+gating, window, factors.
+"""

@@ -1,10 +1,10 @@
-"""Bring the pose and the rotation of one interval together before they are fused.
+"""Rules of arrival: bring the motion and the rotation of one interval together.
 
-The rule. Measurements are grouped by the stamp they end at, and groups are fused in the order of
-their stamps. A group with both sources is complete. An incomplete one is fused without the other
-source as soon as that has sent something later (a source never goes back), or when it has waited
-for `max_wait_s`. After such a wait the source is not waited for until it is heard again, so that
-an absent one delays a single group. What comes after its group was fused, is fused on its own.
+Measurements are grouped by the stamp they end at, and groups are fused in the order of their
+stamps. A group with both sources is complete. An incomplete one is fused without the other source
+as soon as that source has passed the stamp (a source never goes back), or when the group has
+waited for `max_wait_s`. After such a timeout the source is not waited for until it is heard again,
+so an absent source delays a single group. What comes after its group was fused, is fused alone.
 """
 
 from __future__ import annotations
@@ -14,21 +14,27 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from hydranet_ros.geometry.estimates import RelativePose, RelativeRotation
+from hydranet_ros.geometry.stamps import nearest
 
 Measurement = RelativePose | RelativeRotation
-SOURCES = ("vo", "rotation")
+ODOMETRY, ROTATION = SOURCES = ("odometry", "rotation")
+
+
+def source_of(measurement: Measurement) -> str:
+    """Which source a measurement is of."""
+    return ODOMETRY if isinstance(measurement, RelativePose) else ROTATION
 
 
 @dataclass
 class Group:
-    """What is known of the motion that ends at a stamp."""
+    """What is known of the motion that ends at a stamp, and when the first of it arrived."""
 
     stamp_ns: int
     arrived: float
     measurements: dict[str, Measurement] = field(default_factory=dict)
 
 
-class Partners:
+class MeasurementPairing:
     """Measurements in, groups that are ready out."""
 
     def __init__(
@@ -46,26 +52,28 @@ class Partners:
     def __len__(self) -> int:
         return len(self._groups)
 
-    def heard(self, source: str, stamp_ns: int) -> None:
+    def passed(self, source: str, stamp_ns: int) -> None:
         """Note that a source has come to a stamp, with or without a measurement."""
         self._newest[source] = stamp_ns
         self._absent.discard(source)
 
-    def add(self, source: str, measurement: Measurement, arrived: float) -> None:
+    def add(self, measurement: Measurement) -> None:
         """Take a measurement in."""
-        self.heard(source, measurement.stamp_2_ns)
-        stamp = self._known(measurement.stamp_2_ns)
-        group = self._groups.setdefault(stamp, Group(stamp, arrived))
+        source, stamp = source_of(measurement), measurement.stamp_2_ns
+        self.passed(source, stamp)
+        known = nearest(self._groups, stamp, self.tolerance_ns)
+        stamp = stamp if known is None else known
+        group = self._groups.setdefault(stamp, Group(stamp, self._clock()))
         group.measurements[source] = measurement
 
     def ready(self) -> Iterator[Group]:
         """Take out the groups that need not wait, the earliest first."""
         while self._groups:
             group = self._groups[min(self._groups)]
-            waited = self._clock() - group.arrived > self.max_wait_s
+            timeout = self._clock() - group.arrived > self.max_wait_s
             missing = [s for s in SOURCES if s not in group.measurements]
             awaited = [s for s in missing if self._may_come(s, group.stamp_ns)]
-            if awaited and not waited:
+            if awaited and not timeout:
                 return
             self._absent |= set(awaited)
             del self._groups[group.stamp_ns]
@@ -75,7 +83,3 @@ class Partners:
         newest = self._newest.get(source)
         passed = newest is not None and newest >= stamp_ns - self.tolerance_ns
         return source not in self._absent and not passed
-
-    def _known(self, stamp_ns: int) -> int:
-        nearest = min(self._groups, key=lambda other: abs(other - stamp_ns), default=stamp_ns)
-        return nearest if abs(nearest - stamp_ns) <= self.tolerance_ns else stamp_ns

@@ -48,7 +48,7 @@ class Linear(NamedTuple):
     jacobian: Array
 
 
-class Edges:
+class EdgeFactors:
     """Pose edges, then rotation edges: C_meas (P + R, 3, 3), r_meas (P, 3), dt (R,) in seconds.
 
     Both need the logarithm of a rotation, so they go through it together: at the few edges of a
@@ -64,7 +64,7 @@ class Edges:
         self.r_meas, self.dt = r_meas, dt[:, None]
 
 
-def linearise_edges(states: States, edges: Edges, with_bias: bool) -> tuple[Linear, Linear]:
+def linearise_edges(states: States, edges: EdgeFactors, with_bias: bool) -> tuple[Linear, Linear]:
     """Pose edges (columns TWO_POSES) and rotation edges (ROTATIONS_AND_BIAS or TWO_ROTATIONS)."""
     count, a, b = edges.count, edges.a, edges.b
     C_b_a = states.C[b] @ np.swapaxes(states.C[a], -1, -2)

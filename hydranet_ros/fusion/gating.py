@@ -1,4 +1,4 @@
-"""Which measurements to believe: normalised innovations squared, and whom to blame.
+"""Which measurements to believe: normalised innovations squared, and which source to reject.
 
 The NIS of a difference nu with covariance S is nu' S^-1 nu. If the covariances are honest its mean
 is the dimension of nu, and it exceeds the gate with a chance of `gate_probability`.
@@ -14,7 +14,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 import numpy as np
-from scipy.stats import chi2
+from scipy.special import chdtri
 
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.lie import Array
@@ -40,7 +40,7 @@ class Turn:
 
 
 @dataclass(frozen=True, eq=False)
-class Motion:
+class RelativeMotion:
     """A relative motion C_2_1, r_2_1 with a 6x6 covariance: a measurement, or a prediction."""
 
     C: Array
@@ -52,25 +52,25 @@ class Motion:
         """Its rotation."""
         return Turn(self.C, self.covariance[3:, 3:])
 
-    def nis_to(self, other: Motion) -> float:
+    def nis_to(self, other: RelativeMotion) -> float:
         """How far apart two motions are, 6 dimensions."""
         C = other.C @ self.C.T
         xi = lie.se3_log(lie.se3_from(C, other.r - C @ self.r))
         return nis(xi, self.covariance + other.covariance)
 
-    def given(self, turn: Turn) -> Motion:
+    def given(self, turn: Turn) -> RelativeMotion:
         """The motion once a rotation has been measured too."""
         gain = np.linalg.solve(self.turn.covariance + turn.covariance, self.covariance[3:]).T
         xi = gain @ lie.so3_log(turn.C @ self.C.T)
         pose = lie.se3_exp(xi) @ lie.se3_from(self.C, self.r)
         covariance = self.covariance - gain @ self.covariance[3:]
-        return Motion(pose[:3, :3], pose[:3, 3], 0.5 * (covariance + covariance.T))
+        return RelativeMotion(pose[:3, :3], pose[:3, 3], 0.5 * (covariance + covariance.T))
 
-    def then(self, later: Motion) -> Motion:
+    def then(self, later: RelativeMotion) -> RelativeMotion:
         """The motion over both, the two taken as independent."""
         adjoint = lie.se3_adjoint(lie.se3_from(later.C, later.r))
         covariance = later.covariance + adjoint @ self.covariance @ adjoint.T
-        return Motion(later.C @ self.C, later.C @ self.r + later.r, covariance)
+        return RelativeMotion(later.C @ self.C, later.C @ self.r + later.r, covariance)
 
 
 @dataclass
@@ -86,7 +86,7 @@ class SourceStatistics:
     _in_a_row: int = 0
 
     def __post_init__(self) -> None:
-        self.gate = float(chi2.isf(self.probability, self.dimension))
+        self.gate = float(chdtri(self.dimension, self.probability))
 
     @property
     def mean_nis(self) -> float:
@@ -109,49 +109,56 @@ class Gate:
     """The running statistics of both sources, and the judgement over each interval."""
 
     def __init__(self, probability: float, patience: int) -> None:
-        self.vo = SourceStatistics(6, probability, patience)
+        self.odometry = SourceStatistics(6, probability, patience)
         self.rotation = SourceStatistics(3, probability, patience)
 
     def __getitem__(self, source: str) -> SourceStatistics:
-        return self.vo if source == "vo" else self.rotation
+        return self.odometry if source == "odometry" else self.rotation
 
     def judge(
-        self, vo: Motion | None, turn: Turn | None, prior: Motion | None, *, chained: bool = False
+        self,
+        odometry: RelativeMotion | None,
+        turn: Turn | None,
+        prior: RelativeMotion | None,
+        *,
+        chained: bool = False,
     ) -> tuple[dict[str, float], dict[str, str]]:
         """The NIS of what could be tested, and the reason for each source that failed.
 
-        `vo` and `turn` speak of the same interval; `prior` is what the motion prior expects of it.
-        If `vo` is `chained` from edges that were each judged before, it is not to blame.
+        `odometry` and `turn` are of the same interval; `prior` is what the motion prior expects.
+        If `odometry` is `chained` from edges that were each judged before, it is not to blame.
         """
         values: dict[str, float] = {}
-        if vo is not None and prior is not None:
-            values["vo"] = (prior if turn is None else prior.given(turn)).nis_to(vo)
-        if turn is not None and (vo is not None or prior is not None):
-            values["rotation"] = self._without(turn, vo, prior).nis_to(turn)
+        if odometry is not None and prior is not None:
+            values["odometry"] = (prior if turn is None else prior.given(turn)).nis_to(odometry)
+        if turn is not None and (odometry is not None or prior is not None):
+            values["rotation"] = self._without(turn, odometry, prior).nis_to(turn)
         for source, value in values.items():
             self[source].recent.append(value)
         beyond = [source for source, value in values.items() if value > self[source].gate]
         if not beyond:
             return values, {}
         blamed = beyond[0]
-        if vo is not None and turn is not None:
-            blamed = "rotation" if chained else _further(prior, vo, turn)
+        if odometry is not None and turn is not None:
+            blamed = "rotation" if chained else _further(prior, odometry, turn)
         if self[blamed].due:
             return values, {}
         shown = values.get(blamed, values[beyond[0]])
         return values, {blamed: f"NIS {shown:.3g}, gate {self[blamed].gate:.3g}"}
 
-    def _without(self, turn: Turn, vo: Motion | None, prior: Motion | None) -> Turn:
+    def _without(
+        self, turn: Turn, odometry: RelativeMotion | None, prior: RelativeMotion | None
+    ) -> Turn:
         """What is known of the rotation but for `turn`."""
-        if vo is None or prior is None:
-            known = vo if vo is not None else prior
+        if odometry is None or prior is None:
+            known = odometry if odometry is not None else prior
             assert known is not None
             return known.turn
-        return prior.given(vo.turn).turn
+        return prior.given(odometry.turn).turn
 
 
-def _further(prior: Motion | None, vo: Motion, turn: Turn) -> str:
+def _further(prior: RelativeMotion | None, odometry: RelativeMotion, turn: Turn) -> str:
     """Which of two that disagree is further from the motion prior; without one, the rotation."""
     if prior is None:
         return "rotation"
-    return "vo" if prior.turn.nis_to(vo.turn) > prior.turn.nis_to(turn) else "rotation"
+    return "odometry" if prior.turn.nis_to(odometry.turn) > prior.turn.nis_to(turn) else "rotation"

@@ -1,11 +1,11 @@
-"""The fusion as it runs: measurements as they come, by stated rules.
+"""The sliding window fusion: measurements in any order, a trajectory out, by stated rules.
 
 Stamps. A measurement between two stamps is an edge between two states. A stamp within
 `stamp_tolerance_s` of a state is that state; otherwise a state is made at its place in time. A
 measurement that begins before the oldest state is rejected as too old, and one of an interval that
 already has one of its kind as a duplicate. Within the window the order of arrival does not matter.
 
-Silence. Neighbouring states without a visual odometry edge are held together by the motion prior:
+Silence. Neighbouring states without an odometry edge are held together by the motion prior:
 the velocity is a random walk. An edge that comes late takes the place of the prior. Over a gap the
 last velocity is carried on for `max_gap_s` at most. The covariance grows with the gap, until after
 `window.LONGEST_GAP_S` nothing is known of the pose any more.
@@ -24,15 +24,16 @@ from itertools import pairwise
 
 import numpy as np
 
+from hydranet_ros.fusion.arrival import Measurement, source_of
 from hydranet_ros.fusion.config import FusionConfig
-from hydranet_ros.fusion.gating import Gate, Motion, Turn
+from hydranet_ros.fusion.gating import Gate, RelativeMotion, Turn
 from hydranet_ros.fusion.normal_equations import Kernel
 from hydranet_ros.fusion.window import Window, WindowNoise
 from hydranet_ros.geometry import lie
-from hydranet_ros.geometry.estimates import RelativePose, RelativeRotation
+from hydranet_ros.geometry.estimates import RelativePose
 from hydranet_ros.geometry.lie import Array
+from hydranet_ros.geometry.stamps import nearest
 
-Measurement = RelativePose | RelativeRotation
 Interval = tuple[int, int]
 
 # The first pose is the origin by definition; this only keeps the equations well conditioned.
@@ -61,9 +62,11 @@ class FusedState:
     """What is known after an update.
 
     `Sigma_c_w` belongs to the left perturbation of T_c_w, which is the right (child frame)
-    perturbation of T_w_c. `T_2_1` with `Sigma_2_1` is the motion since the state before, None
-    while there is only one. `velocity` is the camera's own in its own frame (m/s, rad/s), `bias`
-    that of the network's rotation rate (rad/s). `nis` has what was tested in this update.
+    perturbation of T_w_c. `T_2_1` with `Sigma_2_1` is the motion since the state before, over
+    `step_s` seconds; None while there is only one. `velocity` is the camera's own in its own frame
+    (m/s, rad/s), `bias` that of the network's rotation rate (rad/s).
+    `nis` has what was tested in this update.
+    `waited_s` is how long the first measurement of it waited for the others.
     """
 
     stamp_ns: int
@@ -71,11 +74,13 @@ class FusedState:
     Sigma_c_w: Array
     T_2_1: Array | None
     Sigma_2_1: Array | None
+    step_s: float | None
     velocity: Array
     bias: Array
     Sigma_bias: Array | None
     nis: dict[str, float]
     rejected: tuple[Rejection, ...]
+    waited_s: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,8 +95,8 @@ class _Edge:
     information: Array
 
     @property
-    def motion(self) -> Motion:
-        return Motion(self.C, self.r, self.covariance)
+    def motion(self) -> RelativeMotion:
+        return RelativeMotion(self.C, self.r, self.covariance)
 
 
 class SlidingWindowFusion:
@@ -112,9 +117,9 @@ class SlidingWindowFusion:
             start_velocity=START_SPEED**2,
             max_gap_s=c.max_gap_s,
         )
-        vo_kernel = Kernel(c.vo_kernel, c.kernel_sigma)
+        odometry_kernel = Kernel(c.odometry_kernel, c.kernel_sigma)
         rotation_kernel = Kernel(c.rotation_kernel, c.kernel_sigma)
-        self.window = Window(noise, vo_kernel, rotation_kernel, with_bias=c.estimate_bias)
+        self.window = Window(noise, odometry_kernel, rotation_kernel, with_bias=c.estimate_bias)
         self.gate = Gate(c.gate_probability, c.max_consecutive_rejections)
         self._edges: dict[tuple[str, Interval], _Edge] = {}
         self._Sigma_2_1 = np.diag(START_SPEED**2)
@@ -158,12 +163,13 @@ class SlidingWindowFusion:
             raise ValueError(f"nothing to start from: {rejected[0].reason}")
         return self._solve(nis, tuple(rejected))
 
-    def coast(self, stamp_ns: int) -> FusedState:
-        """Tell what is known at a stamp of which nothing was heard: the motion prior alone."""
-        if not self.started or stamp_ns <= self.window.stamps[-1]:
-            raise ValueError(f"nothing to carry on to {stamp_ns} ns")
-        self.window.insert(stamp_ns, self._pose_at(stamp_ns))
-        return self._solve({}, ())
+    def predict(self, stamp_ns: int) -> Array:
+        """T_w_c at any stamp from the oldest state on, without making a state there."""
+        if not self.started or stamp_ns < self.window.stamps[0]:
+            raise ValueError(f"nothing is known of {stamp_ns} ns")
+        at = np.flatnonzero(self.window.stamps == stamp_ns)
+        T_c_w = self.window.pose(int(at[0])) if len(at) else self._pose_at(stamp_ns)
+        return lie.se3_inverse(T_c_w)
 
     def _solve(self, nis: dict[str, float], rejected: tuple[Rejection, ...]) -> FusedState:
         """Optimise, and let go of the states that the window has no room for."""
@@ -181,7 +187,7 @@ class SlidingWindowFusion:
 
     def _edge(self, m: Measurement, stamps: list[int]) -> _Edge | Rejection:
         """Make an edge between `stamps`, which are those of the states, or new ones."""
-        source = _source(m)
+        source = source_of(m)
         begin = self._known(m.stamp_1_ns, stamps)
         interval = begin, self._known(m.stamp_2_ns, [*stamps, begin])
         if interval[0] >= interval[1]:
@@ -203,9 +209,8 @@ class SlidingWindowFusion:
 
     def _known(self, stamp: int, stamps: list[int]) -> int:
         """The nearest of `stamps` if it is within the tolerance, or the stamp itself."""
-        nearest = min(stamps, key=lambda known: abs(known - stamp), default=stamp)
-        within = abs(nearest - stamp) <= self.config.stamp_tolerance_s * 1e9
-        return nearest if within else stamp
+        known = nearest(stamps, stamp, round(self.config.stamp_tolerance_s * 1e9))
+        return stamp if known is None else known
 
     def _has_place(self, stamp: int) -> bool:
         """Whether a state at this stamp is there, or can still be inserted."""
@@ -214,17 +219,10 @@ class SlidingWindowFusion:
         return stamp > int(self.window.stamps[self.window.covered - 1])
 
     def _believed(self, m: Measurement) -> Array:
-        """Make up for what a covariance leaves out, and keep it above the floors.
-
-        VO is over-confident; rotations are correlated in time and worse in turns.
-        """
-        c = self.config
+        """The covariance as the error model of its source has it."""
         if isinstance(m, RelativePose):
-            floor = np.array([c.vo_floor_m**2] * 3 + [np.deg2rad(c.vo_floor_deg) ** 2] * 3)
-            return c.vo_scale * m.Sigma_2_1 + np.diag(floor)
-        angle = float(np.linalg.norm(lie.so3_log(m.C_2_1)))
-        own = np.deg2rad(c.rotation_floor_deg) ** 2 + (c.rotation_scale_noise * angle) ** 2
-        return c.rotation_inflation * m.Sigma_2_1 + own * np.eye(3)
+            return self.config.odometry_model.covariance(m)
+        return self.config.rotation.covariance(m)
 
     # --- from edges to states --------------------------------------------------------------------
 
@@ -236,17 +234,17 @@ class SlidingWindowFusion:
             self.window.insert(interval[0], self._pose_at(interval[0]))
         prior = self._expected(interval)
         values, failed = self.gate.judge(
-            self._said_by_vo(interval, new),
+            self._odometry_over(interval, new),
             self._turn(interval, new),
             prior,
-            chained="vo" not in new and ("vo", interval) not in self._edges,
+            chained="odometry" not in new and ("odometry", interval) not in self._edges,
         )
         nis.update(values)
         if interval[1] not in self.window.stamps:
             self.window.insert(interval[1], self._first_guess(interval, new, failed))
         for source, edge in new.items():
             self._edges[source, interval] = edge
-            if source == "vo":
+            if source == "odometry":
                 self.window.poses = self.window.poses.plus(
                     interval, edge.C, edge.r, edge.information
                 )
@@ -262,7 +260,7 @@ class SlidingWindowFusion:
         """Take an edge out again: the rejected one may have come before its partner."""
         del self._edges[source, interval]
         window = self.window
-        if source == "vo":
+        if source == "odometry":
             window.poses = window.poses.where(~window.poses.between(interval))
         else:
             window.rotations = window.rotations.where(~window.rotations.between(interval))
@@ -273,19 +271,19 @@ class SlidingWindowFusion:
         sigma = [ORIGIN_SIGMA] * 6 + [np.deg2rad(c.bias_sigma_deg_s)] * 3 * c.estimate_bias
         self.window.start(stamp, lie.se3_inverse(self._start_pose), np.array(sigma))
 
-    def _said_by_vo(self, interval: Interval, new: dict[str, _Edge]) -> Motion | None:
-        """VO's word on an interval: its edge, or its edges from neighbour to neighbour."""
-        if "vo" in new:
-            return new["vo"].motion
+    def _odometry_over(self, interval: Interval, new: dict[str, _Edge]) -> RelativeMotion | None:
+        """The odometry's motion over an interval: its edge, or its edges from state to state."""
+        if "odometry" in new:
+            return new["odometry"].motion
         inside = [s for s in self.window.stamps.tolist() if interval[0] <= s <= interval[1]]
         if inside[-1] != interval[1]:
             return None
-        edges = [self._edges.get(("vo", pair)) for pair in pairwise(inside)]
+        edges = [self._edges.get(("odometry", pair)) for pair in pairwise(inside)]
         motions = [edge.motion for edge in edges if edge is not None]
-        return reduce(Motion.then, motions) if len(motions) == len(edges) else None
+        return reduce(RelativeMotion.then, motions) if len(motions) == len(edges) else None
 
     def _turn(self, interval: Interval, new: dict[str, _Edge]) -> Turn | None:
-        """The network's word on an interval, less its bias."""
+        """The network's rotation over an interval, less its bias."""
         edge = new.get("rotation") or self._edges.get(("rotation", interval))
         if edge is None:
             return None
@@ -300,7 +298,7 @@ class SlidingWindowFusion:
         dt = float(self.window.stamps[index] - self.window.stamps[index - 1]) * 1e-9
         return lie.se3_log(self.window.relative_pose(index - 1, index)) / dt, dt
 
-    def _expected(self, interval: Interval) -> Motion | None:
+    def _expected(self, interval: Interval) -> RelativeMotion | None:
         """What the motion prior expects: the velocity before, with its random walk."""
         before = self._velocity_before(int(np.searchsorted(self.window.stamps, interval[0])))
         if before is None:
@@ -310,7 +308,7 @@ class SlidingWindowFusion:
         pose = lie.se3_exp(velocity * min(dt, self.config.max_gap_s))
         walk = np.diag(self.window.noise.velocity_walk) * 0.5 * (dt_before + dt)
         covariance = (walk + self._Sigma_2_1 / dt_before**2) * dt**2
-        return Motion(pose[:3, :3], pose[:3, 3], covariance)
+        return RelativeMotion(pose[:3, :3], pose[:3, 3], covariance)
 
     def _pose_at(self, stamp: int) -> Array:
         """T_c_w at a stamp that no state has: between two states, or carried on from the last."""
@@ -326,8 +324,8 @@ class SlidingWindowFusion:
     ) -> Array:
         """T_c_w of a new state, from the best of what was not rejected."""
         begin = self.window.pose(int(np.searchsorted(self.window.stamps, interval[0])))
-        if "vo" in new and "vo" not in failed:
-            return lie.se3_from(new["vo"].C, new["vo"].r) @ begin
+        if "odometry" in new and "odometry" not in failed:
+            return lie.se3_from(new["odometry"].C, new["odometry"].r) @ begin
         guess = self._pose_at(interval[1])
         turn = self._turn(interval, new)
         if turn is not None and "rotation" not in failed:
@@ -342,7 +340,7 @@ class SlidingWindowFusion:
         window, size = self.window, self.window.dimension
         joint = window.newest_covariance(2)
         newest = joint[-size:, -size:]
-        T_2_1 = Sigma_2_1 = None
+        T_2_1 = Sigma_2_1 = step_s = None
         velocity = np.zeros(6)
         if len(window) > 1:
             T_2_1 = window.relative_pose(-2, -1)
@@ -351,8 +349,8 @@ class SlidingWindowFusion:
             to_relative[:, size : size + 6] = np.eye(6)
             Sigma_2_1 = to_relative @ joint @ to_relative.T
             self._Sigma_2_1 = Sigma_2_1 = 0.5 * (Sigma_2_1 + Sigma_2_1.T)
-            dt = float(window.stamps[-1] - window.stamps[-2]) * 1e-9
-            velocity = -lie.se3_log(T_2_1) / dt
+            step_s = float(window.stamps[-1] - window.stamps[-2]) * 1e-9
+            velocity = -lie.se3_log(T_2_1) / step_s
         Sigma_bias = None
         if self.config.estimate_bias:
             self._Sigma_bias = Sigma_bias = newest[6:, 6:]
@@ -362,6 +360,7 @@ class SlidingWindowFusion:
             Sigma_c_w=newest[:6, :6],
             T_2_1=T_2_1,
             Sigma_2_1=Sigma_2_1,
+            step_s=step_s,
             velocity=velocity,
             bias=window.states.b[-1].copy(),
             Sigma_bias=Sigma_bias,
@@ -370,9 +369,5 @@ class SlidingWindowFusion:
         )
 
 
-def _source(m: Measurement) -> str:
-    return "vo" if isinstance(m, RelativePose) else "rotation"
-
-
 def _rejection(m: Measurement, reason: str) -> Rejection:
-    return Rejection(_source(m), m.stamp_1_ns, m.stamp_2_ns, reason)
+    return Rejection(source_of(m), m.stamp_1_ns, m.stamp_2_ns, reason)

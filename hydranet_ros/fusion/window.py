@@ -1,7 +1,7 @@
 """The sliding window: states, edges between any two of them, Gauss-Newton, marginalisation.
 
 It optimises whatever edges it is given. Which edges to give it (stamps, gating, what to do when a
-source is silent) is the business of `online.py`.
+source is silent) is the business of `sliding_window.py`.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ class Window:
         ]
         dt = self._seconds(i_rotations[:, 0], i_rotations[:, 1])
         C_meas = np.concatenate([self.poses.C, self.rotations.C])
-        measured = factors.Edges(i_poses, i_rotations, C_meas, self.poses.r, dt)
+        measured = factors.EdgeFactors(i_poses, i_rotations, C_meas, self.poses.r, dt)
         more: list[Callable[[States], Linear]] = []
         if with_bias:
             blocks.append(self._bias_walk())

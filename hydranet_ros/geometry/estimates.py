@@ -118,6 +118,12 @@ def compose_with_covariance(
     return value_c_b @ value_b_a, covariance_c_b + carried
 
 
+def change_frame(T_b_c: Array, T_2_1: Array, Sigma_2_1: Array) -> tuple[Array, Array]:
+    """The motion of b from that of c, rigidly mounted: T_b_c T_2_1 T_c_b, Ad Sigma Ad^T."""
+    adjoint = lie.se3_adjoint(T_b_c)
+    return T_b_c @ T_2_1 @ lie.se3_inverse(T_b_c), adjoint @ Sigma_2_1 @ adjoint.T
+
+
 @dataclass(frozen=True, eq=False)
 class RelativeRotation:
     """C_2_1 between two stamps, with the covariance of its left perturbation in rad^2.
@@ -139,6 +145,11 @@ class RelativeRotation:
         if self.epistemic is not None:
             part = _checked_part(self.epistemic, self.Sigma_2_1, "epistemic")
             object.__setattr__(self, "epistemic", part)
+
+    @property
+    def seconds(self) -> float:
+        """How long the motion took."""
+        return (self.stamp_2_ns - self.stamp_1_ns) * 1e-9
 
     @property
     def quaternion(self) -> Array:
@@ -184,6 +195,11 @@ class RelativePose:
         pose[3] = 0.0, 0.0, 0.0, 1.0
         object.__setattr__(self, "T_2_1", _read_only(pose))
         object.__setattr__(self, "Sigma_2_1", checked_covariance(self.Sigma_2_1, 6, "Sigma_2_1"))
+
+    @property
+    def seconds(self) -> float:
+        """How long the motion took."""
+        return (self.stamp_2_ns - self.stamp_1_ns) * 1e-9
 
     @property
     def rotation(self) -> RelativeRotation:

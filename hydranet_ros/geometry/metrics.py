@@ -16,6 +16,7 @@ import numpy as np
 
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.lie import Array
+from hydranet_ros.geometry.odometer import chain
 
 SEGMENT_LENGTHS_M = np.arange(100.0, 801.0, 100.0)
 DEVKIT_STRIDE = 10
@@ -104,15 +105,13 @@ def evaluate_rotations(
     nll, nees = mean_nll_and_nees(phi, Sigma_2_1)
     x, y, z = np.rad2deg(phi.mean(axis=0))
     T_gt = lie.se3_inverse(T_w_c_gt[1:]) @ T_w_c_gt[:-1]
-    T_w_c, steps = [T_w_c_gt[0]], lie.se3_inverse(lie.se3_from(C_2_1, T_gt[:, :3, 3]))
-    for step in steps:
-        T_w_c.append(T_w_c[-1] @ step)
+    T_w_c = chain(lie.se3_from(C_2_1, T_gt[:, :3, 3]), T_w_c_gt[0])
     return RotationFigures(
         float(np.rad2deg(np.linalg.norm(phi, axis=1)).mean()),
         nll,
         nees,
         (float(x), float(y), float(z)),
-        segment_errors(np.array(T_w_c), T_w_c_gt)[1],
+        segment_errors(T_w_c, T_w_c_gt)[1],
         _median_deg(Sigma_2_1 - epistemic),
         _median_deg(epistemic),
     )

@@ -24,12 +24,11 @@ from hydranet_ros.files import read_text
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.estimates import ROTATION_TOLERANCE
 from hydranet_ros.geometry.lie import Array
+from hydranet_ros.geometry.stamps import Stamps, nearest_rows
 
 KITTI_COLUMNS = 12
 TUM_COLUMNS = 8
 NPZ_SOURCE = re.compile(r"(?P<file>.+\.npz)(?::(?P<key>[^:]*))?")
-
-Stamps = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,16 +51,6 @@ class Trajectory:
         """The poses at `rows`, in that order."""
         stamps = None if self.stamps_ns is None else self.stamps_ns[rows]
         return Trajectory(self.T_w_c[rows], stamps, self.name)
-
-
-def chain(T_2_1: Array, start: Array) -> Array:
-    """Accumulate frame-to-frame poses (N - 1, 4, 4) to T_w_c (N, 4, 4), beginning at `start`."""
-    poses = np.empty((len(T_2_1) + 1, 4, 4))
-    poses[0] = start
-    steps = lie.se3_inverse(T_2_1)
-    for i, step in enumerate(steps):
-        poses[i + 1] = poses[i] @ step
-    return poses
 
 
 # --- reading -------------------------------------------------------------------------------------
@@ -254,14 +243,10 @@ def associate(
                 "without stamps in both, the lengths must agree"
             )
         return estimate, truth
-    after = np.minimum(np.searchsorted(truth.stamps_ns, estimate.stamps_ns), len(truth) - 1)
-    before = np.maximum(after - 1, 0)
-    to_after = np.abs(truth.stamps_ns[after] - estimate.stamps_ns)
-    to_before = np.abs(truth.stamps_ns[before] - estimate.stamps_ns)
-    nearest = np.where(to_before <= to_after, before, after)
-    close = np.minimum(to_before, to_after) <= tolerance_s * 1e9
+    rows, apart = nearest_rows(truth.stamps_ns, estimate.stamps_ns)
+    close = apart <= tolerance_s * 1e9
     if not close.any():
         raise HydraNetError(
             f"{estimate.name} and {truth.name} have no stamps within {tolerance_s:g} s of another"
         )
-    return estimate.select(np.flatnonzero(close)), truth.select(nearest[close])
+    return estimate.select(np.flatnonzero(close)), truth.select(rows[close])

@@ -1,121 +1,178 @@
-"""Images in, rotations with covariances out: flow and HydraNet, one frame after the other."""
+"""The visual gyro: images in, rotations with covariances out, one frame after the other."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from hydranet_ros.errors import HydraNetError
-from hydranet_ros.geometry.camera import Camera
+from hydranet_ros.errors import HydraNetError, require
+from hydranet_ros.geometry.camera import Camera, Frame, Image, StereoCamera
 from hydranet_ros.geometry.estimates import RelativeRotation
 from hydranet_ros.gyro.flow import FlowConfig, FlowEstimator
 from hydranet_ros.gyro.grid import GridFlow
+from hydranet_ros.settings import Configuration, section, setting
 
 if TYPE_CHECKING:
     from hydranet_ros.gyro.predictor import Predictor
 
-Image = NDArray[np.uint8]
-
 DEFAULT_WEIGHTS = Path(__file__).parents[1] / "weights" / "default.safetensors"
+# torch traces at the first prediction, and optimises what it traced at the next two.
+WARM_UP = 3
 
 
-def open_predictor(
-    weights: Path | None = None, device: str = "auto", threads: int = 1, **options: Any
-) -> Predictor:
-    """A network, by default the one that ships; torch is loaded here and not before.
+@dataclass(frozen=True)
+class GyroConfig(Configuration):
+    """The visual gyro: which cameras, which network, where it runs."""
 
-    One thread of torch is fastest for one frame at a time: the products are small.
-    """
-    try:
-        from hydranet_ros.gyro.predictor import Predictor
-    except ModuleNotFoundError as error:
-        if error.name not in ("torch", "safetensors"):
-            raise
-        raise HydraNetError(
-            f"rotations from images need {error.name}: pip install torch safetensors"
-        ) from None
-    return Predictor(weights or DEFAULT_WEIGHTS, device, threads=threads, **options)
+    cameras: Literal["mono", "stereo"] = setting(
+        "mono", "whose flow the network sees: one camera's, or that of both", live=False
+    )
+    weights: str = setting("", "file of weights; the ones that ship if empty", live=False)
+    device: str = setting("auto", "auto, cpu, cuda or cuda:N", live=False)
+    half: bool = setting(False, "compute in float16, which pays on CUDA", live=False)
+    threads: int = setting(
+        1, "threads of OpenCV and torch; more than free cores stall each other", 1, 256, live=False
+    )
+    max_interval_s: float = setting(
+        1.0, "images further apart than this are not compared: the gyro starts again", 1e-3
+    )
+    flow: FlowConfig = section(FlowConfig)
+
+
+def open_predictor(config: GyroConfig | None = None) -> Predictor:
+    """Open a network, by default the one that ships. torch is loaded here and not before."""
+    config = config or GyroConfig()
+    require("the visual gyro", "torch", "safetensors")
+    from hydranet_ros.gyro.predictor import Predictor
+
+    weights = Path(config.weights) if config.weights else DEFAULT_WEIGHTS
+    return Predictor(weights, config.device, half=config.half, threads=config.threads)
 
 
 class VisualGyro:
     """The rotation of a camera between its images; with two cameras, one estimate from both.
 
-    Of a pair, the left camera's flow goes forward in time and the right one's backward.
+    Of a pair, the left camera's flow goes forward in time and the right one's backward. Flow is
+    computed by the method that the weights were trained on. Images are grey uint8, all of one
+    shape, rectified; the cameras of a pair have the same intrinsics.
 
-    Flow is computed by the method that the weights were trained on. Images are grey uint8, all of
-    one shape, rectified; the cameras of a pair have the same intrinsics.
+        gyro = VisualGyro(Camera(718.9, 718.9, 607.2, 185.2))
+        rotation = gyro.between(image_1, image_2)
     """
 
     def __init__(
         self,
-        predictor: Predictor,
-        camera: Camera,
-        image_shape: tuple[int, int],
-        stereo: bool = False,
-        flow: FlowConfig | None = None,
+        camera: Camera | StereoCamera,
+        config: GyroConfig | None = None,
+        predictor: Predictor | None = None,
     ) -> None:
-        self.predictor, self.camera = predictor, camera
-        self.image_shape, self.stereo = image_shape, stereo
-        config = flow or FlowConfig(method=predictor.weights.flow_method)
-        grid = predictor.model.config.grid
+        self.config = config or GyroConfig()
+        self.camera = camera
+        self.stereo = self.config.cameras == "stereo"
+        self.predictor = predictor or open_predictor(self.config)
+        grid = self.predictor.model.config.grid
         if grid is None:
+            preset = self.predictor.model.config.preset
             raise HydraNetError(
-                f"weights of preset {predictor.model.config.preset!r} have no canonical grid: "
-                "use weights of preset 'default'"
+                f"weights of preset {preset!r} have no canonical grid: use those of 'default'"
             )
-        device = str(predictor.device) if config.method == "farneback_torch" else "cpu"
-        self._flows = [
-            FlowEstimator(camera, image_shape, config, grid, device) for _ in range(1 + stereo)
-        ]
-        self._last: tuple[int, Image, Image | None] | None = None
+        self._grid = grid
+        self._flows: list[FlowEstimator] = []
+        self._last: Frame | None = None
         self.flow: GridFlow | None = None
         """The last flow of the (left) camera, for pictures of it."""
 
     @property
     def method(self) -> str:
         """The flow method in use."""
-        return self._flows[0].method
-
-    def settings(self) -> dict[str, Any]:
-        """What the estimates depend on, as plain values."""
-        provenance = self.predictor.weights.provenance
-        return {
-            "cameras": "stereo" if self.stereo else "mono",
-            "flow": self.method,
-            "weights": {
-                "preset": self.predictor.model.config.preset,
-                "command": provenance.command,
-                "seed": provenance.seed,
-            },
-        }
+        return self._flow_config().method_on(self._flow_device())
 
     def reset(self) -> None:
-        """Forget the last image: the next one begins anew."""
+        """Forget the last image: the next one has nothing to be compared with."""
         self._last, self.flow = None, None
 
-    def update(
-        self, stamp_ns: int, image: Image, right: Image | None = None
-    ) -> RelativeRotation | None:
-        """The rotation since the last image; None for the first one."""
-        if self.stereo and right is None:
-            raise ValueError("a stereo gyro needs both images")
-        last, self._last = self._last, (stamp_ns, image, right)
-        if last is None:
+    def update(self, frame: Frame) -> RelativeRotation | None:
+        """The rotation since the last frame; None for the first one, and after a long gap."""
+        last, self._last = self._last, frame
+        if last is None or frame.stamp_ns - last.stamp_ns > self.config.max_interval_s * 1e9:
+            self.flow = None
             return None
-        flows = [self._flows[0](last[1], image)]
-        if right is not None and last[2] is not None and self.stereo:
-            flows.append(self._flows[1](right, last[2]))
+        return self._rotation(last, frame)
+
+    def between(
+        self, image_1: Image, image_2: Image, stamps_ns: tuple[int, int] = (0, 1)
+    ) -> RelativeRotation:
+        """The rotation C_2_1 from one image to another, grey (h, w) or BGR (h, w, 3).
+
+        With one camera; for both of a pair, or for a sequence, use `update`.
+        """
+        if self.stereo:
+            raise ValueError("between compares images of one camera: use update for stereo frames")
+        first, second = (
+            Frame(stamp, _grey(image))
+            for stamp, image in zip(stamps_ns, (image_1, image_2), strict=True)
+        )
+        return self._rotation(first, second)
+
+    def warm_up(self) -> None:
+        """Predict on nothing: the first predictions take long, and frames should not wait."""
+        nothing = np.zeros((1, 2, self._grid.rows, self._grid.columns), dtype=np.float32)
+        for _ in range(WARM_UP):
+            if self.stereo:
+                self.predictor.predict_stereo((nothing, None), (nothing, None))
+            else:
+                self.predictor.predict(nothing)
+
+    # --- steps -----------------------------------------------------------------------------------
+
+    def _rotation(self, first: Frame, second: Frame) -> RelativeRotation:
+        flows = self._flow_between(first, second)
         self.flow = flows[0]
         inputs = [_network_inputs(each) for each in flows]
         if self.stereo:
             found = self.predictor.predict_stereo(inputs[0], inputs[1])
         else:
             found = self.predictor.predict(*inputs[0])
-        (rotation,) = found.rotations([(last[0], stamp_ns)])
+        (rotation,) = found.rotations([(first.stamp_ns, second.stamp_ns)])
         return rotation
+
+    def _flow_between(self, first: Frame, second: Frame) -> list[GridFlow]:
+        height, width = second.left.shape
+        if not self._flows or self._flows[0].view.image_shape != (height, width):
+            self._flows = [self._estimator((height, width)) for _ in range(1 + self.stereo)]
+        flows = [self._flows[0](first.left, second.left)]
+        if self.stereo:
+            if first.right is None or second.right is None:
+                raise ValueError("a stereo gyro needs both images: this frame has one")
+            flows.append(self._flows[1](second.right, first.right))
+        return flows
+
+    def _estimator(self, image_shape: tuple[int, int]) -> FlowEstimator:
+        left = self.camera.left if isinstance(self.camera, StereoCamera) else self.camera
+        return FlowEstimator(
+            left, image_shape, self._flow_config(), self._grid, self._flow_device()
+        )
+
+    def _flow_config(self) -> FlowConfig:
+        flow = self.config.flow
+        if flow.method == "auto":  # what the weights were trained on
+            flow = replace(flow, method=self.predictor.weights.flow_method)
+        return flow
+
+    def _flow_device(self) -> str:
+        torch_flow = self._flow_config().method == "farneback_torch"
+        return str(self.predictor.device) if torch_flow else "cpu"
+
+
+def _grey(image: Image) -> Image:
+    if image.ndim == 2:
+        return image
+    return np.asarray(cv2.cvtColor(image, cv2.COLOR_BGR2GRAY), dtype=np.uint8)
 
 
 def _network_inputs(
@@ -123,3 +180,14 @@ def _network_inputs(
 ) -> tuple[NDArray[np.float32], NDArray[np.bool_], NDArray[np.bool_] | None]:
     trusted = None if each.trusted is None else each.trusted[None]
     return each.flow[None], each.mask[None], trusted
+
+
+def describe(gyro: VisualGyro) -> dict[str, Any]:
+    """What the estimates depend on besides the configuration, as plain values."""
+    provenance = gyro.predictor.weights.provenance
+    return {
+        "flow": gyro.method,
+        "preset": gyro.predictor.model.config.preset,
+        "command": provenance.command,
+        "seed": provenance.seed,
+    }

@@ -93,12 +93,6 @@ def left_of_inverse(R_w_c: Array, covariance: Array) -> Array:
     return A.T @ covariance @ A
 
 
-def change_frame(T_b_c: Array, T_2_1: Array, Sigma_2_1: Array) -> tuple[Array, Array]:
-    """The motion of b from that of c, rigidly mounted: T_b_c T_2_1 T_c_b, Ad Sigma Ad^T."""
-    adjoint = lie.se3_adjoint(T_b_c)
-    return T_b_c @ T_2_1 @ lie.se3_inverse(T_b_c), adjoint @ Sigma_2_1 @ adjoint.T
-
-
 # --- rotations -----------------------------------------------------------------------------------
 
 

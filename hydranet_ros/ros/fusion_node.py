@@ -25,7 +25,8 @@ from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.estimates import RelativePose, RelativeRotation
 from hydranet_ros.geometry.lie import Array
 from hydranet_ros.ros import conversions
-from hydranet_ros.ros.conversions import change_frame, stamp_ns
+from hydranet_ros.ros.conversions import stamp_ns
+from hydranet_ros.geometry.estimates import change_frame
 from hydranet_ros.ros.extrinsics import Frames, FramesConfig
 from hydranet_ros.ros.lifecycle import ManagedNode, NodeConfig, steady_clock
 from hydranet_ros.ros.odometry_output import FusedOutput, OutputConfig

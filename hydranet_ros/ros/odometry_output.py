@@ -17,7 +17,7 @@ from hydranet_ros.fusion.sliding_window import FusedState
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.lie import Array
 from hydranet_ros.ros import conversions
-from hydranet_ros.ros.conversions import change_frame
+from hydranet_ros.geometry.estimates import change_frame
 from hydranet_ros.ros.extrinsics import FramesConfig
 from hydranet_ros.ros.lifecycle import ManagedNode
 from hydranet_ros.settings import Configuration, section, setting

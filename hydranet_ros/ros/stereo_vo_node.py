@@ -19,7 +19,8 @@ from hydranet_ros.errors import BadInput
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.estimates import RelativePose, compose_with_covariance
 from hydranet_ros.geometry.lie import Array
-from hydranet_ros.ros.conversions import LOST_VARIANCE, change_frame, odometry_message
+from hydranet_ros.ros.conversions import LOST_VARIANCE, odometry_message
+from hydranet_ros.geometry.estimates import change_frame
 from hydranet_ros.ros.extrinsics import Frames, FramesConfig
 from hydranet_ros.ros.image_input import STEREO, Arrival, ImageNode, ImageNodeConfig
 from hydranet_ros.ros.odometry_output import Trail, TrailConfig

@@ -1,6 +1,6 @@
 """Stereo visual odometry: two stereo frames in, a relative pose with covariance out.
 
-`StereoVO(camera).update(left, right, stamp_ns)` once per frame gives a `VOResult`: a pose between
+`StereoVO(camera).update(frame)` once per frame gives a `VOResult`: a pose between
 two stamps, or the reason why there is none. odometry.py is the whole method on one screen.
 """
 

@@ -166,6 +166,10 @@ class StereoVOConfig(Configuration):
         5, "So many unusable frames are bridged from the last good one before it is given up", 1
     )
 
+    max_interval_s: float = setting(
+        1.0, "Frames further apart than this are not compared: odometry starts again", 1e-3
+    )
+
     def validate(self) -> None:
         """Check what no field can tell alone."""
         if self.window_px % 2 == 0:

@@ -17,7 +17,7 @@ from hydranet_ros.stereo_vo.result import Lost
 
 
 @dataclass(frozen=True, eq=False)
-class Frame:
+class TrackedFrame:
     """A stereo frame: images, also smoothed, and (n, 4) features (u, v, u_right, v_right)."""
 
     stamp_ns: int
@@ -27,10 +27,10 @@ class Frame:
     features: Array
 
 
-def make_frame(stamp_ns: int, left: Image, right: Image, config: StereoVOConfig) -> Frame:
+def make_frame(stamp_ns: int, left: Image, right: Image, config: StereoVOConfig) -> TrackedFrame:
     """A frame without features; the images are copied, as callers reuse their buffers."""
     smoothed = smooth(left, config), smooth(right, config)
-    return Frame(stamp_ns, left.copy(), right.copy(), smoothed, np.zeros((0, 4)))
+    return TrackedFrame(stamp_ns, left.copy(), right.copy(), smoothed, np.zeros((0, 4)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +42,7 @@ class Front:
     _detector: CornerDetector
     rectification: RectificationError
 
-    def start(self, frame: Frame) -> Array | Lost:
+    def start(self, frame: TrackedFrame) -> Array | Lost:
         """The (n, 4) features of a frame that nothing is known about, or why there are none."""
         config = self._config
         corners = self._detector.detect(frame.left, np.zeros((0, 2)), config.max_features)
@@ -57,7 +57,9 @@ class Front:
         swapped = negative > max(config.min_features, 2 * int(valid.sum()))
         return Lost.SWAPPED_CAMERAS if swapped else Lost.NOT_A_STEREO_PAIR
 
-    def track(self, previous: Frame, frame: Frame, guess: Array) -> tuple[Tracks, Array]:
+    def track(
+        self, previous: TrackedFrame, frame: TrackedFrame, guess: Array
+    ) -> tuple[Tracks, Array]:
         """Tracks that agree both ways round, and the (n, 4) features that are new."""
         config, before = self._config, previous.features
         expected = self._expected(before, guess)
@@ -75,7 +77,9 @@ class Front:
         found &= np.linalg.norm(matched - direct, axis=1) < config.circle_px
         return Tracks(before[found], after[found]), new
 
-    def _exposed_as(self, frame: Frame, previous: Frame, expected: Array) -> tuple[Image, Image]:
+    def _exposed_as(
+        self, frame: TrackedFrame, previous: TrackedFrame, expected: Array
+    ) -> tuple[Image, Image]:
         """The previous images at the brightness of the current ones."""
         here = previous.features
         ratios = (
@@ -86,7 +90,7 @@ class Front:
         return brightened(previous.left, left), brightened(previous.right, right)
 
     def _match(
-        self, frame: Frame, now: Array, fresh: Array, start: Array
+        self, frame: TrackedFrame, now: Array, fresh: Array, start: Array
     ) -> tuple[Array, Mask, Array]:
         """Match followed and fresh features in one pass; fresh ones start from their neighbours.
 

@@ -61,7 +61,7 @@ class Tracks:
 
 
 @dataclass(frozen=True, eq=False)
-class Motion:
+class MotionFit:
     """A solved motion: T_2_1, the covariance of its left perturbation, and the fit.
 
     `clustering` compares the scatter of the gradients summed over image patches with what
@@ -116,7 +116,7 @@ class MotionSolver:
         self._prior[_THETA, _THETA] = rectification.information
         self._prior[_JITTER, _JITTER] = np.eye(3) / jitter_px**2
 
-    def solve(self, guess: Array, iterations: int) -> Motion:
+    def solve(self, guess: Array, iterations: int) -> MotionFit:
         """Iterate from a guess that is good to a few pixels.
 
         The covariance is the motion's block of the inverse information of all unknowns, times the
@@ -190,7 +190,7 @@ class MotionSolver:
         information = weighted.T @ system.jacobian.reshape(rows, _WIDTH)
         return information, weighted.T @ system.residuals.ravel(), scale
 
-    def _finish(self, pose: Array, state: Array) -> Motion:
+    def _finish(self, pose: Array, state: Array) -> MotionFit:
         """Covariance, inliers and the message about theta at the solution."""
         system = self.linearise(pose, state)
         information, gradient, scale = self._normal(system)
@@ -200,7 +200,9 @@ class MotionSolver:
         inliers = system.distances()[:, 0] < _GATE * scale
         clustering = self._clustering(system, scale)
         message = _message(information, gradient, state[_THETA])
-        return Motion(pose, 0.5 * (covariance + covariance.T), inliers, scale, clustering, message)
+        return MotionFit(
+            pose, 0.5 * (covariance + covariance.T), inliers, scale, clustering, message
+        )
 
     def _clustering(self, system: _Linearised, scale: float) -> float:
         """tr(H^-1 sum_c g_c g_c^T) / 6, g_c the summed gradients of patch c; 1 if independent."""

@@ -8,15 +8,15 @@ from dataclasses import replace
 import numpy as np
 
 from hydranet_ros.geometry import lie
-from hydranet_ros.geometry.camera import StereoCamera
+from hydranet_ros.geometry.camera import Frame, Image, StereoCamera
 from hydranet_ros.geometry.estimates import RelativePose
 from hydranet_ros.geometry.lie import Array
 from hydranet_ros.stereo_vo.config import StereoVOConfig
 from hydranet_ros.stereo_vo.covariance import CovarianceModel
-from hydranet_ros.stereo_vo.features import CornerDetector, Image, Mask
-from hydranet_ros.stereo_vo.front_end import Frame, Front, make_frame
+from hydranet_ros.stereo_vo.features import CornerDetector, Mask
+from hydranet_ros.stereo_vo.front_end import Front, TrackedFrame, make_frame
 from hydranet_ros.stereo_vo.motion import (
-    Motion,
+    MotionFit,
     MotionSolver,
     Tracks,
     best_sample,
@@ -48,26 +48,36 @@ class StereoVO:
 
     def reset(self) -> None:
         """Forget everything, the rectification error included."""
-        self._frame: Frame | None = None
-        self._bridged = 0
-        self._velocity: Array | None = None  # twist per second
+        self._forget_frames()
         self._rectification = RectificationError.prior()
         self._covariance = CovarianceModel(self.config.shake_share, self.config.calibration_share)
+
+    def _forget_frames(self) -> None:
+        self._frame: TrackedFrame | None = None
+        self._last_ns: int | None = None  # of the last frame, usable or not
+        self._bridged = 0
+        self._velocity: Array | None = None  # twist per second
 
     @property
     def rectification(self) -> RectificationError:
         """What is known of the pair's rectification error so far."""
         return self._rectification
 
-    def update(self, left: Image, right: Image, stamp_ns: int) -> VOResult:
-        """Take (h, w) uint8 rectified images; return the motion since the last usable frame.
+    def update(self, frame: Frame) -> VOResult:
+        """Take a rectified stereo frame; return the motion since the last usable one.
 
         A frame without a result is either bridged (it was unusable, the next is compared with the
         same earlier frame) or becomes the new start (it is fine, but the motion was not found).
         """
         started = time.perf_counter()
-        self._check(left, right, stamp_ns)
-        result = self._update(left, right, stamp_ns)
+        left, right = self._checked_images(frame)
+        gap = self._after_gap(frame.stamp_ns)
+        if gap:
+            self._forget_frames()
+        self._last_ns = frame.stamp_ns
+        result = self._update(left, right, frame.stamp_ns)
+        if gap and result.lost is Lost.INITIALISING:
+            result = replace(result, lost=Lost.LONG_GAP)
         elapsed = 1e3 * (time.perf_counter() - started)
         return replace(result, statistics=replace(result.statistics, milliseconds=elapsed))
 
@@ -97,7 +107,9 @@ class StereoVO:
         )
         return VOResult(stamp_ns, previous.stamp_ns, pose, None, statistics)
 
-    def _follow(self, previous: Frame, frame: Frame) -> tuple[Tracks, Array, Motion]:
+    def _follow(
+        self, previous: TrackedFrame, frame: TrackedFrame
+    ) -> tuple[Tracks, Array, MotionFit]:
         """Tracks, new features and motion.
 
         Without a velocity, track again with the motion found: what moved too far for the first
@@ -122,7 +134,9 @@ class StereoVO:
         shift2 = (features[:, 2] - y[:, 2]) ** 2 - unsure
         return float(np.sqrt(max(np.median(shift2 / (y[:, 0] - y[:, 2]) ** 2), 0.0)))
 
-    def _solve(self, previous: Frame, tracks: Tracks, guess: Array, stamp_ns: int) -> Motion:
+    def _solve(
+        self, previous: TrackedFrame, tracks: Tracks, guess: Array, stamp_ns: int
+    ) -> MotionFit:
         """The motion and its inliers among the tracks, or a _LostError."""
         config = self.config
         statistics = VOStatistics(len(previous.features), len(tracks))
@@ -141,7 +155,7 @@ class StereoVO:
         inliers[np.flatnonzero(agree)[motion.inliers]] = True
         return replace(motion, inliers=inliers)
 
-    def _refine(self, tracks: Tracks, pose: Array) -> Motion | None:
+    def _refine(self, tracks: Tracks, pose: Array) -> MotionFit | None:
         """The motion of the tracks, None where they do not fix it."""
         config = self.config
         noise = TrackNoise(
@@ -173,7 +187,7 @@ class StereoVO:
 
     # --- state -----------------------------------------------------------------------------------
 
-    def _accept(self, motion: Motion, rate: Array, frame: Frame) -> None:
+    def _accept(self, motion: MotionFit, rate: Array, frame: TrackedFrame) -> None:
         self._velocity = rate
         weight = self.config.information_share
         self._rectification = self._rectification.aged(self.config.forget_share).updated(
@@ -181,7 +195,7 @@ class StereoVO:
         )
         self._frame, self._bridged = frame, 0
 
-    def _start(self, frame: Frame, reason: Lost, statistics: VOStatistics) -> VOResult:
+    def _start(self, frame: TrackedFrame, reason: Lost, statistics: VOStatistics) -> VOResult:
         """Make this frame the one to compare with, or say why it cannot be."""
         features = self._front().start(frame)
         if isinstance(features, Lost):
@@ -199,7 +213,7 @@ class StereoVO:
             self._frame, self._velocity = None, None
         return VOResult(stamp_ns, first, None, reason, statistics)
 
-    def _is_degenerate(self, motion: Motion) -> bool:
+    def _is_degenerate(self, motion: MotionFit) -> bool:
         """Whether some direction of the motion is all but free."""
         variances = np.diag(motion.Sigma_2_1)
         if not np.isfinite(variances).all():
@@ -210,7 +224,16 @@ class StereoVO:
     def _is_flat(self, image: Image) -> bool:
         return float(image[::4, ::4].std()) < self.config.min_contrast
 
-    def _check(self, left: Image, right: Image, stamp_ns: int) -> None:
+    def _after_gap(self, stamp_ns: int) -> bool:
+        """Whether the last frame is so long ago that this one is not compared with it."""
+        if self._last_ns is None:
+            return False
+        return stamp_ns - self._last_ns > self.config.max_interval_s * 1e9
+
+    def _checked_images(self, frame: Frame) -> tuple[Image, Image]:
+        left, right, stamp_ns = frame.left, frame.right, frame.stamp_ns
+        if right is None:
+            raise ValueError("stereo odometry needs both images: this frame has one")
         for name, image in (("left", left), ("right", right)):
             if image.ndim != 2 or image.dtype != np.uint8:
                 raise ValueError(
@@ -228,3 +251,4 @@ class StereoVO:
                 f"stamps must increase, got {self._frame.stamp_ns} ns then {stamp_ns} ns;"
                 " call reset() after a jump back"
             )
+        return left, right

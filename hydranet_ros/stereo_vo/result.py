@@ -12,6 +12,7 @@ class Lost(Enum):
     """Why there is no motion. The values are texts fit for a log or a diagnostic message."""
 
     INITIALISING = "initialising: the first frame has nothing to be compared with"
+    LONG_GAP = "long gap: the last frame is too long ago to be compared with"
     FLAT_IMAGE = "flat image: black, white or without contrast"
     TOO_FEW_FEATURES = "too few features: blurred or without texture"
     NOT_A_STEREO_PAIR = "left and right do not match: not a rectified pair of one instant"
@@ -19,6 +20,12 @@ class Lost(Enum):
     TOO_FEW_TRACKS = "too few features could be followed from the previous frame"
     TOO_FEW_INLIERS = "too few tracks agree on one motion"
     DEGENERATE_GEOMETRY = "the tracked points do not fix the motion"
+
+
+# After these the next frame is compared with the same earlier one, after others with this one.
+BRIDGED = frozenset(
+    {Lost.FLAT_IMAGE, Lost.TOO_FEW_FEATURES, Lost.NOT_A_STEREO_PAIR, Lost.SWAPPED_CAMERAS}
+)
 
 
 @dataclass(frozen=True)
@@ -45,6 +52,11 @@ class VOResult:
     pose: RelativePose | None
     lost: Lost | None
     statistics: VOStatistics
+
+    @property
+    def bridged(self) -> bool:
+        """Whether the frame is unusable, and the next one is compared with the one before it."""
+        return self.lost in BRIDGED
 
     @property
     def ok(self) -> bool:

@@ -1,0 +1,138 @@
+"""The fusion as nodes and commands run it: rules of arrival, then the sliding window. No ROS.
+
+fusion = Fusion(FusionConfig(odometry="wheels"))
+for measurement in arrivals:
+for state in fusion.add(measurement):
+...
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from hydranet_ros.errors import BadInput
+from hydranet_ros.fusion.arrival import (
+    ODOMETRY,
+    SOURCES,
+    Group,
+    Measurement,
+    MeasurementPairing,
+    source_of,
+)
+from hydranet_ros.fusion.config import FusionConfig
+from hydranet_ros.fusion.odometry_input import OdometryInputConfig, OdometryReader, OdometrySample
+from hydranet_ros.fusion.sliding_window import FusedState, SlidingWindowFusion
+from hydranet_ros.geometry.estimates import RelativePose, change_frame
+from hydranet_ros.geometry.lie import Array, se3_inverse
+from hydranet_ros.geometry.stamps import StampOrder
+
+
+class Fusion:
+    """Fuse motions and rotations of the camera as they arrive, by stated rules.
+
+    Each call gives the states that it has made, in the order of their stamps. A state is made
+    where something was measured, and nowhere else; `predict` tells the pose in between. Where
+    stamps go back everything begins again at the start, and `on_reset` is told why. What cannot
+    be fused is a BadInput, or goes to `warn` as its kind and text where that is given.
+    """
+
+    def __init__(
+        self,
+        config: FusionConfig | None = None,
+        T_w_c: Array | None = None,
+        odometry: OdometryInputConfig | None = None,
+        on_reset: Callable[[str], None] | None = None,
+        warn: Callable[[str, str], None] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.config = config or FusionConfig()
+        self.window = SlidingWindowFusion(self.config, T_w_c)
+        self.state: FusedState | None = None
+        """The newest."""
+        self._reader = OdometryReader(odometry)
+        self._on_reset, self._warn, self._clock = on_reset, warn, clock
+        self._order = StampOrder()
+        tolerance_ns = round(self.config.stamp_tolerance_s * 1e9)
+        self._pairing = MeasurementPairing(tolerance_ns, self.config.max_wait_s, clock)
+
+    def reset(self) -> None:
+        """Forget everything, and begin again at the start."""
+        self.window.reset()
+        self._pairing.clear()
+        self._reader.clear()
+        self._order.clear()
+        self.state = None
+
+    @property
+    def waiting(self) -> int:
+        """How many intervals wait for their other source."""
+        return len(self._pairing)
+
+    # --- measurements in, states out -------------------------------------------------------------
+
+    def add(self, *measurements: Measurement) -> list[FusedState]:
+        """Take motions and rotations of the camera in; what comes together is fused together."""
+        for measurement in measurements:
+            self._arrive(source_of(measurement), measurement.stamp_2_ns)
+            self._pairing.add(measurement)
+        return self.poll()
+
+    def add_odometry(self, sample: OdometrySample, T_b_c: Array | None) -> list[FusedState]:
+        """Take a pose of odometry in; the camera is at T_b_c in its frame, None where unknown.
+
+        A BadInput says why it gives no motion.
+        """
+        self._arrive(ODOMETRY, sample.stamp_ns)
+        self._pairing.passed(ODOMETRY, sample.stamp_ns)
+        motion = self._reader.read(sample)
+        if motion is not None and T_b_c is not None:
+            T_2_1, Sigma = change_frame(se3_inverse(T_b_c), motion.T_2_1, motion.Sigma_2_1)
+            self._pairing.add(RelativePose(T_2_1, Sigma, motion.stamp_1_ns, motion.stamp_2_ns))
+        return self.poll()
+
+    def lose_odometry(self, stamp_ns: int) -> list[FusedState]:
+        """Note that odometry came without a sound pose: the next motion begins with the next."""
+        self._arrive(ODOMETRY, stamp_ns)
+        self._reader.clear()
+        return self.passed(stamp_ns, ODOMETRY)
+
+    def passed(self, stamp_ns: int, *sources: str) -> list[FusedState]:
+        """Note that sources, by default both, have nothing more to say up to a stamp."""
+        for source in sources or SOURCES:
+            self._pairing.passed(source, stamp_ns)
+        return self.poll()
+
+    def poll(self) -> list[FusedState]:
+        """The states that are ready now, also because a source was awaited for long enough."""
+        states = (self._fuse(group) for group in self._pairing.ready())
+        return [state for state in states if state is not None]
+
+    def predict(self, stamp_ns: int) -> Array | None:
+        """T_w_c at a stamp, at the last velocity beyond the newest state; None before a start."""
+        return self.window.predict(stamp_ns) if self.window.started else None
+
+    # --- steps -----------------------------------------------------------------------------------
+
+    def _arrive(self, source: str, stamp_ns: int) -> None:
+        if self._order.went_back(source, stamp_ns):
+            self.reset()
+            self._order.went_back(source, stamp_ns)
+            if self._on_reset is not None:
+                self._on_reset(f"stamps of {source} went back to {stamp_ns} ns")
+
+    def _fuse(self, group: Group) -> FusedState | None:
+        # The motion first: it defines the states.
+        ordered = sorted(group.measurements.values(), key=lambda m: source_of(m) != ODOMETRY)
+        try:
+            state = self.window.update(*ordered)
+        except (ValueError, np.linalg.LinAlgError) as error:
+            if self._warn is None:
+                raise BadInput("not fused", str(error)) from None
+            self._warn("not fused", str(error))
+            return None
+        self.state = replace(state, waited_s=self._clock() - group.arrived)
+        return self.state
