@@ -6,9 +6,21 @@ from pathlib import Path
 
 from setuptools import Distribution, find_packages, setup
 
+# isort: split
+# distutils comes with setuptools, so its import has to be second.
+from distutils.command.install_data import install_data
+
 NAME = "hydranet_ros"
+COMMAND = "hydranet"
+README = Path(__file__).resolve().with_name("README.md")  # colcon may link setup.py alone
 NODES = ["hydranet_node", "stereo_vo_node", "fusion_node", "player_node", "recorder_node"]
 MESSAGES = ["sensor", "geometry", "nav", "std", "visualization", "diagnostic"]
+FOR_COLCON = ("bin", [f"resource/{COMMAND}"])
+LAUNCHER = """\
+#!/bin/sh
+# ros2 run looks for executables here; pip puts them into bin.
+exec "$(dirname "$0")/../../bin/{name}" "$@"
+"""
 
 
 class DistributionWithData(Distribution):
@@ -23,22 +35,50 @@ class DistributionWithData(Distribution):
         return bool(self.data_files)
 
 
+class InstallData(install_data):
+    """Install the share files, and the scripts where the installer puts none.
+
+    A shell looks for `hydranet` in bin, `ros2 run` for nodes in lib/hydranet_ros. pip puts all
+    scripts into bin, colcon all into lib/hydranet_ros (setup.cfg). Each gets the other half here.
+    """
+
+    def run(self) -> None:
+        """Copy the files; write the launchers of a wheel."""
+        by_pip = {"bdist_wheel", "editable_wheel"} & self.distribution.command_obj.keys()
+        if by_pip:
+            self.data_files = [entry for entry in self.data_files if entry != FOR_COLCON]
+        super().run()
+        if by_pip:
+            for name in (COMMAND, *NODES):
+                self._write_launcher(Path(self.install_dir, "lib", NAME, name))
+
+    def _write_launcher(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(LAUNCHER.format(name=path.name), encoding="utf-8")
+        path.chmod(0o755)
+        self.outfiles.append(str(path))
+
+
 def share_files(folder: str, pattern: str) -> tuple[str, list[str]]:
     """data_files entry of share/hydranet_ros/FOLDER."""
     return f"share/{NAME}/{folder}", sorted(str(path) for path in Path(folder).glob(pattern))
 
 
 def ros_wheels(rclpy: str, interfaces: str) -> list[str]:
-    """The ROS 2 client library and messages of one distribution, as wheels."""
-    messages = [f"ros-{name}-msgs=={interfaces}" for name in MESSAGES]
-    return [f"ros-rclpy[fastrtps]=={rclpy}", *messages, f"ros-std-srvs=={interfaces}"]
+    """The ROS 2 client library and messages of one distribution, as wheels.
+
+    A distribution is a series of versions, and changes only the last number. The wheels ask for
+    one another in the same way. The series must stay: a wider range would mix distributions.
+    """
+    messages = [f"ros-{name}-msgs~={interfaces}" for name in MESSAGES]
+    return [f"ros-rclpy[fastrtps]~={rclpy}", *messages, f"ros-std-srvs~={interfaces}"]
 
 
 setup(
     name=NAME,
     version="0.1.0",
     description="Rotation from a camera with a covariance you can trust, and its fusion with VO",
-    long_description=Path("README.md").read_text(encoding="utf-8"),
+    long_description=README.read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     author="hydranet_ros maintainers",
     author_email="maintainers@hydranet-ros.example",
@@ -51,6 +91,7 @@ setup(
         (f"share/{NAME}", ["package.xml"]),
         share_files("launch", "*.launch.py"),
         share_files("config", "[!.]*"),
+        FOR_COLCON,
     ],
     install_requires=[
         "setuptools",
@@ -63,7 +104,7 @@ setup(
     extras_require={
         "kilted": ros_wheels("9.1.2", "5.5.1"),
         "jazzy": ros_wheels("7.1.6", "5.3.6"),
-        "learning": ["torch==2.13.0", "safetensors>=0.4"],
+        "learning": ["torch>=2.4", "safetensors>=0.4"],
         "bags": ["rosbags>=0.11"],
         "report": ["matplotlib>=3.8"],
         "test": ["pytest<9", "hypothesis", "transforms3d"],
@@ -71,10 +112,11 @@ setup(
     },
     entry_points={
         "console_scripts": [
-            f"hydranet = {NAME}.cli.__main__:main",
+            f"{COMMAND} = {NAME}.cli.__main__:main",
             *(f"{node} = {NAME}.ros.{node}:main" for node in NODES),
         ]
     },
+    cmdclass={"install_data": InstallData},
     distclass=DistributionWithData,
     zip_safe=False,
 )
