@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import difflib
 import types
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, replace
 from functools import cache
 from math import isfinite
@@ -50,7 +50,10 @@ def setting(
     Most numbers must not be negative, so `low` is 0 unless another bound, or None, is given.
     `live` settings may change while a node runs.
     """
-    return field(default=default, metadata={"text": text, "low": low, "high": high, "live": live})
+    metadata = {"text": text, "low": low, "high": high, "live": live}
+    if isinstance(default, Mapping):  # each instance has its own
+        return field(default_factory=lambda: dict(default), metadata=metadata)
+    return field(default=default, metadata=metadata)
 
 
 def section(kind: type[T], **defaults: Any) -> T:
@@ -102,7 +105,7 @@ def walk(kind: type[Configuration] | Configuration, prefix: str = "") -> Iterato
         value, name = getattr(instance, item.name), f"{prefix}{item.name}"
         if isinstance(value, Configuration):
             yield from walk(value, f"{name}.")
-        else:
+        elif _section_kind(type(instance), item.name) is None:
             about = item.metadata
             yield Setting(
                 name,
@@ -115,9 +118,16 @@ def walk(kind: type[Configuration] | Configuration, prefix: str = "") -> Iterato
             )
 
 
-@cache
-def _hints(kind: type) -> dict[str, Any]:
-    return get_type_hints(kind)
+_hints: Callable[[type], dict[str, Any]] = cache(get_type_hints)
+
+
+def _section_kind(kind: type[Configuration], name: str) -> type[Configuration] | None:
+    """The class of a field that is a configuration, or may be None instead of one."""
+    hint = _hints(kind)[name]
+    for each in (hint, *get_args(hint)):
+        if isinstance(each, type) and issubclass(each, Configuration):
+            return each
+    return None
 
 
 # --- checking ------------------------------------------------------------------------------------
@@ -160,7 +170,7 @@ def _checked(value: Any, kind: Any, item: Field[Any]) -> Any:
     if origin in (dict, Mapping):
         if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
             raise _WrongValue("a mapping of names to values")
-        return value
+        return {key: _checked(each, arguments[1], item) for key, each in value.items()}
     if kind in (int, float):
         return _checked_number(value, kind, item)
     if kind is Any:
@@ -228,17 +238,22 @@ def update(base: C, values: Mapping[str, Any], prefix: str = "") -> C:
         name, _, rest = str(key).partition(".")
         if name not in known:
             raise ValueError(f"{prefix}{key} is not known{_nearest(str(key), base, prefix)}")
-        if isinstance(getattr(base, name), Configuration):
+        nests = _section_kind(type(base), name) is not None
+        if nests and not isinstance(value, Configuration) and (rest or value is not None):
             inner = {rest: value} if rest else value
             if not isinstance(inner, Mapping):
                 raise ValueError(f"{prefix}{name} must be a mapping of names to values")
             nested.setdefault(name, {}).update(inner)
+        elif rest and isinstance(getattr(base, name), Mapping):
+            changes[name] = {**changes.get(name, getattr(base, name)), rest: value}
         elif rest:
             raise ValueError(f"{prefix}{key} is not known: {prefix}{name} has no parts")
         else:
             changes[name] = value
     for name, inner in nested.items():
-        changes[name] = update(getattr(base, name), inner, f"{prefix}{name}.")
+        kind, old = _section_kind(type(base), name), getattr(base, name)
+        assert kind is not None
+        changes[name] = update(kind() if old is None else old, inner, f"{prefix}{name}.")
     try:
         return replace(base, **changes)
     except ValueError as error:
@@ -266,18 +281,12 @@ def complete(kind: type[C], values: Any) -> C:
         raise ValueError(f"{kind.__name__} lacks {missing[0]}")
     made: dict[str, Any] = {}
     for item in fields(kind):
-        hint = _hints(kind)[item.name]
-        inner = next((k for k in (hint, *get_args(hint)) if _is_configuration(k)), None)
-        value = values[item.name]
+        inner, value = _section_kind(kind, item.name), values[item.name]
         made[item.name] = value if inner is None or value is None else complete(inner, value)
     for key in values:
         if key not in made:
             raise ValueError(f"{key} is not known{_nearest(str(key), kind(**made), '')}")
     return kind(**made)
-
-
-def _is_configuration(kind: Any) -> bool:
-    return isinstance(kind, type) and issubclass(kind, Configuration)
 
 
 def dump(config: Configuration) -> dict[str, Any]:
@@ -335,7 +344,7 @@ def configured(
 
 def default_of(item: Field[Any]) -> Any:
     """The default of a field of a dataclass."""
-    return item.default if item.default is not MISSING else item.default_factory()  # type: ignore[misc]
+    return item.default if item.default is not MISSING else item.default_factory()  # type: ignore[operator]
 
 
 def is_section(item: Field[Any]) -> bool:

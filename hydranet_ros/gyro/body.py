@@ -120,7 +120,7 @@ class FlowBody(nn.Module):
         features = torch.cat([functional.relu(self.linear(z)), statistics], dim=1)
         return Body(features, quaternion.from_matrix(motion.C), root)
 
-    def _seen(self, cells: epipolar.Cells, motion: epipolar.Motion) -> Tensor:
+    def _seen(self, cells: epipolar.Cells, motion: epipolar.CameraMotion) -> Tensor:
         """(batch, 9, rows / 2, columns / 2): what the solution leaves, and where."""
         left = epipolar.residuals(cells, motion)
         across, along = left.across[:, None], left.along[:, None]
@@ -140,7 +140,7 @@ class FlowBody(nn.Module):
 
     def _statistics(
         self,
-        motion: epipolar.Motion,
+        motion: epipolar.CameraMotion,
         root: Tensor,
         left: epipolar.Residuals,
         weight: Tensor,

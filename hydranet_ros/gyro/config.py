@@ -1,111 +1,112 @@
-"""What a network is made of: frozen, checked where it is made, and stored with the weights."""
+"""What a network is made of, and how its covariances are corrected; stored with the weights.
+
+Files of strangers are read through these classes, so every number has bounds: a damaged or hostile
+file must neither take all the memory of a robot nor turn its estimates into nonsense.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
-from math import isfinite, prod
-from typing import Any
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any, Literal
 
 from hydranet_ros.gyro.grid import CanonicalGrid
+from hydranet_ros.settings import Configuration, section, setting
 
-BODIES = ("flow", "paper", "resnet34", "mlp")
-OUTPUTS = ("quaternion", "tangent")
-COVARIANCES = ("diagonal", "cholesky")
-BOOTSTRAPS = ("none", "poisson", "bernoulli")
-
-# What a file may ask for: a damaged or hostile one must not take all the memory of a robot.
-_LARGEST = {"heads": 1024, "features": 65536, "head_hidden": 65536, "covariance_hidden": 65536}
+_WIDEST = 65536  # units of a layer
 _LARGEST_INPUT = 16_000_000
+_TINY = 1e-6  # the least of what must be positive
+LEAST_SCALE, LARGEST_SCALE = 1e-3, 1e3  # of a calibration
 
 
 @dataclass(frozen=True)
-class NetworkConfig:
+class NetworkConfig(Configuration):
     """A HydraNet; `preset` makes the ones that are known to work."""
 
-    preset: str = "default"
-    body: str = "flow"
-    input_shape: tuple[int, ...] = (3, 48, 160)
-    """Of one sample: (channels, rows, columns), or (n,) for `mlp`."""
-    grid: CanonicalGrid | None = field(default_factory=CanonicalGrid)
+    preset: str = setting("default", "name of the preset it started from")
+    body: Literal["flow", "paper", "resnet34", "mlp"] = setting(
+        "flow",
+        "what turns an input into features",
+    )
+    input_shape: tuple[int, ...] = setting(
+        (3, 48, 160),
+        "of one sample: channels, rows, columns; one number for body mlp",
+        1,
+        _LARGEST_INPUT,
+    )
+    grid: CanonicalGrid | None = section(CanonicalGrid)
     """Where the cells of the input look; None where the input is not calibrated flow."""
-    heads: int = 25
-    features: int = 64
-    """Width of what the body hands to the heads."""
-    head_hidden: int = 48
-    head_dropout: float = 0.0
-    covariance_hidden: int = 64
+    heads: int = setting(25, "rotation heads; two at least, for a sample covariance", 2, 1024)
+    features: int = setting(64, "numbers that the body hands to the heads", 1, _WIDEST)
+    head_hidden: int = setting(48, "hidden units of a rotation head", 1, _WIDEST)
+    head_dropout: float = setting(0.0, "share of a head's hidden units dropped in training", 0, 1)
+    covariance_hidden: int = setting(64, "hidden units of the covariance head", 1, _WIDEST)
 
-    output: str = "tangent"
-    """`quaternion`: a head gives 4 numbers, normalised (the paper). `tangent`: a head gives a
-    rotation vector in units of `output_scale_rad`, which starts at small rotations."""
-    output_scale_rad: float = 0.01
+    output: Literal["quaternion", "tangent"] = setting(
+        "tangent",
+        "what a head gives. quaternion: 4 numbers, normalised (the paper). tangent: a rotation "
+        "vector in units of output_scale_rad, which starts at small rotations",
+    )
+    output_scale_rad: float = setting(0.01, "rotation that an output of 1 stands for", _TINY, 10)
 
-    covariance: str = "cholesky"
-    """`diagonal`: softplus precisions, what produced the paper's numbers. `cholesky`: a full
-    covariance from its factor, what the paper's text describes."""
-    sigma_unit_rad: float = 1.0
-    """Standard deviation that an output of 1 stands for: keeps outputs near 1. For body `flow` it
-    is relative: the covariance head scales what the geometry says."""
-    covariance_floor: float = 1e-3
-    """Added to each softplus: to precisions for `diagonal`, to deviations for `cholesky`."""
+    covariance: Literal["diagonal", "cholesky"] = setting(
+        "cholesky",
+        "diagonal: softplus precisions, what produced the paper's numbers. cholesky: a full "
+        "covariance from its factor, what the paper's text describes",
+    )
+    sigma_unit_rad: float = setting(
+        1.0,
+        "standard deviation that an output of 1 stands for: keeps outputs near 1. For body flow "
+        "it is relative: the covariance head scales the covariance of the geometry",
+        _TINY,
+        10,
+    )
+    covariance_floor: float = setting(
+        1e-3, "added to each softplus: to precisions (diagonal) or deviations (cholesky)", 0, 1
+    )
 
-    prior_scale_rad: float = 0.0003
-    """Size of each head's fixed random function (see priors.py); 0 is none. What a head does not
-    manage to cancel is an error of its own: keep it below the errors that are hoped for."""
-    prior_hidden: int = 16
-    prior_input_scale: float = 0.03
-    """Typical magnitude of the inputs."""
-    prior_gain: float = 1.0
-    """How fast the random functions vary: more disagrees closer to the training set, and is
-    harder to cancel in it."""
-    prior_seed: int = 0
-    bootstrap: str = "poisson"
-    """How training weighs samples per head (see bootstrap.py)."""
+    prior_scale_rad: float = setting(
+        0.0003,
+        "size of each head's random prior function (see heads.py); 0 is none. What a head does "
+        "not cancel is an error of its own: keep it below the errors that are hoped for",
+        0,
+        10,
+    )
+    prior_hidden: int = setting(16, "waves in a prior function", 1, _WIDEST)
+    prior_input_scale: float = setting(0.03, "typical magnitude of the inputs", _TINY, 1e6)
+    prior_gain: float = setting(
+        1.0,
+        "how fast the prior functions vary: with more, heads disagree closer to the training "
+        "set, and priors are harder to cancel in it",
+        _TINY,
+        1e3,
+    )
+    prior_seed: int = setting(0, "seed of the prior functions", 0, 2**63 - 1)
+    bootstrap: Literal["none", "poisson", "bernoulli"] = setting(
+        "poisson", "how training weighs samples per head (see training/loss.py)"
+    )
 
-    def __post_init__(self) -> None:
-        self._check_choices()
-        self._check_sizes()
-        for name in ("output_scale_rad", "sigma_unit_rad", "prior_input_scale", "prior_gain"):
-            if not 0.0 < getattr(self, name) < float("inf"):
-                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
-        for name in ("covariance_floor", "prior_scale_rad"):
-            if not 0.0 <= getattr(self, name) < float("inf"):
-                raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
-        if not 0.0 <= self.head_dropout < 1.0:
-            raise ValueError(f"head_dropout must be in [0, 1), got {self.head_dropout}")
-
-    def _check_choices(self) -> None:
-        choices = {
-            "body": BODIES,
-            "output": OUTPUTS,
-            "covariance": COVARIANCES,
-            "bootstrap": BOOTSTRAPS,
-        }
-        for name, known in choices.items():
-            if getattr(self, name) not in known:
-                raise ValueError(
-                    f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}"
-                )
-
-    def _check_sizes(self) -> None:
-        for name in ("features", "head_hidden", "covariance_hidden", "prior_hidden"):
-            if not 1 <= getattr(self, name) <= _LARGEST.get(name, 65536):
-                raise ValueError(f"{name} must be from 1 to 65536, got {getattr(self, name)}")
-        if not 2 <= self.heads <= _LARGEST["heads"]:
-            raise ValueError(
-                f"heads must be from 2, for a sample covariance, to {_LARGEST['heads']}, "
-                f"got {self.heads}"
-            )
+    def validate(self) -> None:
+        """Check what no field can tell alone."""
+        if not self.head_dropout < 1.0:
+            raise ValueError(f"head_dropout must be below 1, got {self.head_dropout}")
         shape, axes = self.input_shape, 1 if self.body == "mlp" else 3
-        if len(shape) != axes or min(shape) < 1 or prod(shape) > _LARGEST_INPUT:
-            raise ValueError(f"body {self.body!r} cannot have input_shape {shape}")
+        if len(shape) != axes or prod(shape) > _LARGEST_INPUT:
+            raise ValueError(
+                f"input_shape of body {self.body} must have {axes} axes and at most "
+                f"{_LARGEST_INPUT} numbers, got {shape}"
+            )
+        if self.body == "resnet34" and self.features != 512:
+            raise ValueError(f"features of body resnet34 must be 512, got {self.features}")
         if self.body == "flow":
             if self.grid is None or shape != (3, self.grid.rows, self.grid.columns):
                 raise ValueError(
                     f"input_shape must be (3, rows, columns) of the grid, got {shape}"
                 )
             if self.grid.rows % 4 or self.grid.columns % 4:
-                raise ValueError(f"body 'flow' needs rows and columns in fours, got {self.grid}")
+                raise ValueError(
+                    f"grid must have rows and columns in fours for body flow, got {self.grid}"
+                )
 
 
 _PAPER = NetworkConfig(
@@ -141,47 +142,32 @@ def preset(name: str, **overrides: Any) -> NetworkConfig:
 
 
 @dataclass(frozen=True)
-class Calibration:
+class Calibration(Configuration):
     """What was found wrong with a trained network on held-out data, per axis x y z.
 
     Standard deviations are multiplied by the scales, and the mean error Log(q (x) q_true^-1) =
     `bias_rad` is taken out: q <- Exp(-bias) (x) q.
     """
 
-    aleatoric_scale: tuple[float, float, float] = (1.0, 1.0, 1.0)
-    epistemic_scale: float = 1.0
-    bias_rad: tuple[float, float, float] = (0.0, 0.0, 0.0)
-    floor_rad: float = 0.0
-    """Standard deviation about each axis that is there in any case: what training data lack."""
-    stereo_correlation: float = 0.5
-    """Of the aleatoric errors of two cameras of a pair, which see the same street."""
-
-    def __post_init__(self) -> None:
-        if len(self.aleatoric_scale) != 3 or len(self.bias_rad) != 3:
-            raise ValueError(f"aleatoric_scale and bias_rad have 3 elements each, got {self}")
-        if not all(isfinite(value) for value in (*self.aleatoric_scale, *self.bias_rad)):
-            raise ValueError(f"a calibration must be finite, got {self}")
-        if min(self.aleatoric_scale) <= 0.0 or not 0.0 <= self.epistemic_scale < float("inf"):
-            raise ValueError(f"the scales of a calibration must be positive, got {self}")
-        if not 0.0 <= self.floor_rad < float("inf"):
-            raise ValueError(f"floor_rad must not be negative, got {self}")
-        if not 0.0 <= self.stereo_correlation <= 1.0:
-            raise ValueError(f"stereo_correlation must be from 0 to 1, got {self}")
-
-
-def from_dict(kind: type[Any], values: Any) -> Any:
-    """Make a configuration from what JSON kept of it; unknown and missing keys are errors."""
-    if not isinstance(values, dict):
-        raise ValueError(f"{kind.__name__} must be an object, got {values!r}")
-    known = {each.name for each in fields(kind)}
-    wrong = sorted(set(values) ^ known)
-    if wrong:
-        state = "unknown" if wrong[0] not in known else "missing"
-        raise ValueError(f"{kind.__name__} has {state} field {wrong[0]!r}")
-    return kind(**{name: _from_json(name, value) for name, value in values.items()})
-
-
-def _from_json(name: str, value: Any) -> Any:
-    if isinstance(value, list):
-        return tuple(value)
-    return from_dict(CanonicalGrid, value) if name == "grid" and value is not None else value
+    aleatoric_scale: tuple[float, float, float] = setting(
+        (1.0, 1.0, 1.0), "factors of the aleatoric deviations", LEAST_SCALE, LARGEST_SCALE
+    )
+    epistemic_scale: float = setting(
+        1.0, "factor of the epistemic deviations", LEAST_SCALE, LARGEST_SCALE
+    )
+    bias_rad: tuple[float, float, float] = setting(
+        (0.0, 0.0, 0.0), "mean error, subtracted from every rotation", -0.01, 0.01
+    )
+    floor_rad: float = setting(
+        0.0,
+        "standard deviation about each axis that is always added: errors that training data lack",
+        0.0,
+        0.2,
+    )
+    stereo_correlation: float = setting(
+        0.5,
+        "correlation of the aleatoric errors of the two cameras of a pair, which see the same "
+        "street",
+        0.0,
+        1.0,
+    )

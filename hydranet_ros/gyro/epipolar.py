@@ -49,7 +49,7 @@ class Cells(NamedTuple):
     valid: Tensor
 
 
-class Motion(NamedTuple):
+class CameraMotion(NamedTuple):
     """C_2_1 (batch, 3, 3), and the direction of motion (batch, 3) in camera 2."""
 
     C: Tensor
@@ -92,13 +92,13 @@ def whole(mask: Tensor, factor: int) -> Tensor:
     return (functional.avg_pool2d(mask, factor) > 0.999).to(mask.dtype).flatten(2)
 
 
-def solve(cells: Cells) -> Motion:
+def solve(cells: Cells) -> CameraMotion:
     """The robust motion of a flow field, the best that is reached from several starts."""
     batch, starts = len(cells.points), len(_STARTS)
     C = _least_squares(cells).repeat_interleave(starts, dim=0)
     t = functional.normalize(C.new_tensor(_STARTS), dim=1).repeat(batch, 1)
     many = Cells(*(each.repeat_interleave(starts, dim=0) for each in cells))
-    motion, ones = Motion(C, t), many.valid[:, 0]
+    motion, ones = CameraMotion(C, t), many.valid[:, 0]
     for scale in _HELD_SCALES:
         motion = step(many, motion, ones, scale, held=_HELD)
     for scale in _FREE_SCALES:
@@ -108,10 +108,12 @@ def solve(cells: Cells) -> Motion:
     # Ahead is what most motions are: another start must be clearly better.
     cost = cost.view(batch, starts) * cost.new_tensor([0.97] + [1.0] * (starts - 1))
     best = cost.argmin(dim=1) + starts * torch.arange(batch, device=cost.device)
-    return _forward(cells, Motion(motion.C[best], motion.t[best]))
+    return _forward(cells, CameraMotion(motion.C[best], motion.t[best]))
 
 
-def step(cells: Cells, motion: Motion, weight: Tensor, scale: float, held: float = 0.0) -> Motion:
+def step(
+    cells: Cells, motion: CameraMotion, weight: Tensor, scale: float, held: float = 0.0
+) -> CameraMotion:
     """One step of Gauss-Newton; weight (batch, n), and a Cauchy kernel of a scale.
 
     `held` keeps the direction of motion where it is.
@@ -123,10 +125,10 @@ def step(cells: Cells, motion: Motion, weight: Tensor, scale: float, held: float
     damped = normal + least * _eye(6, normal) + _fixed_length(motion.t, size, held * total)
     delta = torch.linalg.solve_ex(damped, moment).result
     t = functional.normalize(motion.t + delta[:, 3:], dim=1)
-    return Motion(rotate(delta[:, :3]) @ motion.C, t)
+    return CameraMotion(rotate(delta[:, :3]) @ motion.C, t)
 
 
-def covariance_root(cells: Cells, motion: Motion, weight: Tensor, scale: float) -> Tensor:
+def covariance_root(cells: Cells, motion: CameraMotion, weight: Tensor, scale: float) -> Tensor:
     """(batch, 3, 3) lower L, L L^T the covariance of the rotation if flow errors were white.
 
     The direction of motion is marginalised out, so what cannot be told from it is uncertain.
@@ -150,7 +152,7 @@ def covariance_root(cells: Cells, motion: Motion, weight: Tensor, scale: float) 
     return torch.linalg.cholesky_ex(covariance).L.to(weight.dtype)
 
 
-def residuals(cells: Cells, motion: Motion) -> Residuals:
+def residuals(cells: Cells, motion: CameraMotion) -> Residuals:
     """What a motion leaves."""
     return _place(cells, motion).left
 
@@ -187,14 +189,14 @@ def _least_squares(cells: Cells) -> Tensor:
     return C
 
 
-def _forward(cells: Cells, motion: Motion) -> Motion:
+def _forward(cells: Cells, motion: CameraMotion) -> CameraMotion:
     """Choose the sign of t with which depths are positive for the most part."""
     along = residuals(cells, motion).along
     votes = (cells.valid[:, 0] * torch.tanh(along / _NOISE)).sum(dim=1, keepdim=True)
     return motion._replace(t=torch.where(votes < 0.0, -motion.t, motion.t))
 
 
-def _place(cells: Cells, motion: Motion) -> _At:
+def _place(cells: Cells, motion: CameraMotion) -> _At:
     x, y = _seen(motion.C, cells.points)
     u, v = cells.target[:, 0] - x, cells.target[:, 1] - y
     t = motion.t[:, :, None]
@@ -239,7 +241,11 @@ def _fixed_length(t: Tensor, size: Tensor, held: Tensor | float) -> Tensor:
     return functional.pad(along + held * _eye(3, size), (3, 0, 3, 0))
 
 
+# Constants are made once. Never as inference tensors, which a later training could not use.
+
+
 @lru_cache
+@torch.inference_mode(False)
 def _identity(size: int, device: torch.device, dtype: torch.dtype) -> Tensor:
     return torch.eye(size, device=device, dtype=dtype)
 
@@ -249,6 +255,7 @@ def _eye(size: int, like: Tensor) -> Tensor:
 
 
 @lru_cache
+@torch.inference_mode(False)
 def _generators(device: torch.device, dtype: torch.dtype) -> Tensor:
     """(3, 9): the skew-symmetric matrix of each axis."""
     rows = [

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from hydranet_ros.geometry.camera import Camera
 from hydranet_ros.geometry.lie import Array
+from hydranet_ros.settings import Configuration, setting
 
 Field = NDArray[np.float32]
 
@@ -27,7 +28,7 @@ _EDGE_PX = 1e-6  # what lies on the very edge of an image must not be lost to ro
 
 
 @dataclass(frozen=True)
-class CanonicalGrid:
+class CanonicalGrid(Configuration):
     """Square cells of the plane z = 1 about the optical axis, the same for every camera.
 
     Cell (r, c) is centred on y/z = (r + 1/2 - rows/2) cell and x/z = (c + 1/2 - columns/2) cell.
@@ -36,15 +37,9 @@ class CanonicalGrid:
     wider camera is cropped; what a narrower one does not see is masked.
     """
 
-    rows: int = 48
-    columns: int = 160
-    cell: float = 1.0 / 96.0
-
-    def __post_init__(self) -> None:
-        if self.rows < 1 or self.columns < 1:
-            raise ValueError(f"a grid needs rows and columns, got {self.rows} x {self.columns}")
-        if not np.isfinite(self.cell) or self.cell <= 0.0:
-            raise ValueError(f"the size of a cell must be positive, got {self.cell}")
+    rows: int = setting(48, "cells from top to bottom", 1, 4096)
+    columns: int = setting(160, "cells from left to right", 1, 4096)
+    cell: float = setting(1.0 / 96.0, "edge of a cell on the plane z = 1", 1e-4, 1.0)
 
     @property
     def centres(self) -> Array:

@@ -116,6 +116,7 @@ class RandomPriors(nn.Module):
         self.first_bias: Tensor
         self.second: Tensor
         generator = torch.Generator(device="cpu").manual_seed(config.prior_seed)
+        device = torch.get_default_device()
         for name, size, scale in (
             (
                 "first",
@@ -125,8 +126,11 @@ class RandomPriors(nn.Module):
             ("first_bias", (config.heads, config.prior_hidden), pi),  # of a phase: any
             ("second", (config.heads, 3, config.prior_hidden), (2.0 / config.prior_hidden) ** 0.5),
         ):
-            values = scale * torch.randn(size, generator=generator, device="cpu")
-            self.register_buffer(name, values.to(torch.get_default_device()))
+            if device.type == "meta":  # a model without memory, to be filled from a file
+                values = torch.empty(size)
+            else:
+                values = scale * torch.randn(size, generator=generator, device="cpu")
+            self.register_buffer(name, values.to(device))
 
     def forward(self, x: Tensor) -> Tensor:
         """(batch, *input_shape) -> (batch, H, 3)."""

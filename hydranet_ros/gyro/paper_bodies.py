@@ -86,8 +86,6 @@ class ResNetBody(nn.Module):
 
     def __init__(self, config: NetworkConfig) -> None:
         super().__init__()
-        if config.features != 512:
-            raise ValueError(f"resnet34 has 512 features, not {config.features}")
         self.conv1 = nn.Conv2d(config.input_shape[0], 64, 7, 2, padding=3, bias=False)
         self.bn1 = nn.BatchNorm2d(64)
         self.maxpool = nn.MaxPool2d(3, 2, padding=1)

@@ -1,4 +1,4 @@
-"""Unit quaternions in torch: `hydranet_ros.lie` batched over leading axes and differentiable.
+"""Unit quaternions in torch: `geometry.lie` batched over leading axes and differentiable.
 
 Quaternions are w x y z, (..., 4); rotation vectors are (..., 3). Values and gradients are finite
 for every rotation, the identity and exactly zero vectors included: wherever a closed form divides

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -20,8 +20,9 @@ from torch import Tensor
 
 from hydranet_ros.errors import FileError
 from hydranet_ros.files import whole_file
-from hydranet_ros.gyro.config import Calibration, NetworkConfig, from_dict
+from hydranet_ros.gyro.config import Calibration, NetworkConfig
 from hydranet_ros.gyro.network import HydraNet
+from hydranet_ros.settings import Configuration, complete, dump, setting
 
 FORMAT_VERSION = 1
 _KEY = "hydranet"
@@ -29,17 +30,16 @@ _SECTIONS = {"format_version", "network", "calibration", "provenance"}
 
 
 @dataclass(frozen=True)
-class Provenance:
+class Provenance(Configuration):
     """Where weights come from: enough to make them again."""
 
-    flow_method: str = "unknown"
-    """Whose flow they were trained on; a Predictor should be fed with the same."""
-    command: str = ""
-    """The command that trained them."""
-    data: str = ""
-    seed: int = 0
-    validation: Mapping[str, float] = field(default_factory=dict)
-    """Figures on held-out data, units in the names."""
+    flow_method: Literal["unknown", "auto", "dis", "farneback", "farneback_torch"] = setting(
+        "unknown", "flow they were trained on; a Predictor should get the same"
+    )
+    command: str = setting("", "the command that trained them")
+    data: str = setting("", "what they were trained on, in words")
+    seed: int = setting(0, "seed of the training")
+    validation: Mapping[str, float] = setting({}, "figures on held-out data, with units", None)
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,8 @@ class Weights:
     provenance: Provenance = field(default_factory=Provenance)
 
     @property
-    def flow_method(self) -> str:
-        """The flow to feed them with: what they were trained on, `auto` where nobody knows."""
+    def flow_method(self) -> Literal["auto", "dis", "farneback", "farneback_torch"]:
+        """The flow to feed them with: what they were trained on, `auto` where that is unknown."""
         known = self.provenance.flow_method
         return "auto" if known == "unknown" else known
 
@@ -61,9 +61,9 @@ def save_weights(path: str | PathLike[str], weights: Weights) -> None:
     """Write a file, whole or not at all: an interrupted training leaves the old one."""
     description = {
         "format_version": FORMAT_VERSION,
-        "network": asdict(weights.model.config),
-        "calibration": asdict(weights.calibration),
-        "provenance": asdict(weights.provenance),
+        "network": dump(weights.model.config),
+        "calibration": dump(weights.calibration),
+        "provenance": dump(weights.provenance),
     }
     tensors = {
         name: value.detach().to("cpu").contiguous()
@@ -116,9 +116,9 @@ def _description(
                 f"its sections must be {sorted(_SECTIONS)}, got {sorted(description)}"
             )
         return (
-            from_dict(NetworkConfig, description["network"]),
-            from_dict(Calibration, description["calibration"]),
-            from_dict(Provenance, description["provenance"]),
+            complete(NetworkConfig, description["network"]),
+            complete(Calibration, description["calibration"]),
+            complete(Provenance, description["provenance"]),
         )
     except (ValueError, TypeError) as error:
         raise FileError(path, f"describes no network that is known here: {error}") from None

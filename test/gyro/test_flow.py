@@ -10,7 +10,7 @@ import cv2
 import numpy as np
 import pytest
 
-import hydranet_ros
+import hydranet_ros.gyro
 from hydranet_ros.datasets.kitti import read_kitti_calibration
 from hydranet_ros.errors import HydraNetError
 from hydranet_ros.geometry import lie
@@ -564,7 +564,7 @@ def test_a_device_that_is_not_there_says_what_to_do(device):
 def test_without_torch_the_torch_method_says_what_to_do(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     monkeypatch.delitem(sys.modules, "hydranet_ros.gyro.flow_torch", raising=False)
-    monkeypatch.delattr(hydranet_ros, "flow_torch", raising=False)
+    monkeypatch.delattr(hydranet_ros.gyro, "flow_torch", raising=False)
     with pytest.raises(HydraNetError, match="needs PyTorch: pip install torch"):
         FlowEstimator(SMALL, SMALL_SHAPE, FlowConfig("farneback_torch"))
     assert FlowEstimator(SMALL, SMALL_SHAPE)(*rotated_pair("small")).mask.all()

@@ -192,8 +192,9 @@ def test_a_wrong_input_is_named():
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"heads": 1}, "from 2"),
+        ({"heads": 1}, "heads must be a whole number from 2 to 1024, got 1"),
         ({"body": "vgg"}, "one of flow, paper"),
+        ({"body": "resnet34", "features": 64}, "features of body resnet34 must be 512"),
         ({"covariance": "full"}, "diagonal, cholesky"),
         ({"head_dropout": 1.0}, "head_dropout"),
         ({"input_shape": (3, 48, 161)}, "rows, columns"),
@@ -211,7 +212,7 @@ def test_impossible_configurations_are_refused(wrong, message):
 def test_impossible_parts_are_refused():
     with pytest.raises(ValueError, match="one of default, paper"):
         preset("huge")
-    with pytest.raises(ValueError, match="scales"):
+    with pytest.raises(ValueError, match="epistemic_scale must be a number from 0.001 to 1000"):
         Calibration(epistemic_scale=-1.0)
-    with pytest.raises(ValueError, match="finite"):
+    with pytest.raises(ValueError, match="bias_rad must be a number from -0.01 to 0.01"):
         Calibration(bias_rad=(0.0, float("nan"), 0.0))

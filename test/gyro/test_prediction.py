@@ -41,7 +41,7 @@ def test_combination_is_the_paper_s(output):
 
 def test_calibration_scales_deviations_and_takes_out_the_bias(output):
     plain = combine(output)
-    bias = (0.01, -0.02, 0.03)
+    bias = (0.001, -0.002, 0.003)
     prediction = combine(output, Calibration((2.0, 1.0, 0.5), 3.0, bias))
     scale = np.diag([2.0, 1.0, 0.5])
     np.testing.assert_allclose(prediction.aleatoric, scale @ plain.aleatoric @ scale)
