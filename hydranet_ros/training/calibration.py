@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
+from math import isnan
 
 import numpy as np
 import torch
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from hydranet_ros.geometry import lie, metrics
 from hydranet_ros.geometry.lie import Array
-from hydranet_ros.gyro.config import Calibration
+from hydranet_ros.gyro.config import LARGEST_SCALE, Calibration
 from hydranet_ros.gyro.network import HydraNet, HydraOutput
 from hydranet_ros.gyro.prediction import Prediction, combine, error_correlation
 from hydranet_ros.gyro.predictor import network_input
@@ -33,12 +34,12 @@ class Figures:
     auroc_unusual: float
 
     def as_dict(self) -> dict[str, float]:
-        """With rounded values, for files that should stay equal."""
-        return {name: round(value, 6) for name, value in asdict(self).items()}
+        """With rounded values, for files that should stay equal; without what is not known."""
+        return {name: round(value, 6) for name, value in asdict(self).items() if not isnan(value)}
 
 
 @dataclass(frozen=True, eq=False)
-class Evaluation:
+class Validation:
     """What a network says of a data set, before calibration."""
 
     output: HydraOutput
@@ -80,7 +81,7 @@ class Evaluation:
         )
 
 
-def evaluate(model: HydraNet, data: FlowDataset, most: int | None = None) -> Evaluation:
+def evaluate(model: HydraNet, data: FlowDataset, most: int | None = None) -> Validation:
     """Run a network over a data set, in evaluation mode; `most` takes evenly spread pairs."""
     count = len(data) if most is None else min(most, len(data))
     numbers = np.linspace(0, len(data) - 1, count).astype(np.intp)
@@ -99,21 +100,22 @@ def evaluate(model: HydraNet, data: FlowDataset, most: int | None = None) -> Eva
     model.train(was_training)
     truth = data.targets[numbers].double().numpy()
     unusual = _joined(odd) if odd else None
-    return Evaluation(_joined(found), unusual, truth, data.drive[numbers])
+    return Validation(_joined(found), unusual, truth, data.drive[numbers])
 
 
 def calibrate(
-    known: Evaluation,
-    strange: tuple[Evaluation, Evaluation] | None = None,
+    known: Validation,
+    strange: tuple[Validation, Validation] | None = None,
     floor_rad: float = 0.0,
 ) -> Calibration:
     """Widen Sigma_a until it is large enough on nine of ten drives, on each axis.
 
-    Not on the mean of all: the next drive is in a world that no training has seen, and it is to be
-    among those that are told the truth. For the same reason it is never made narrower. `known` are
-    drives like those of the training, `strange` the left camera of drives of another style, and
-    the right one backward in time, which give the correlation as well. The epistemic part is left
-    as it is, and `floor_rad` is added to the end: it is for what no simulated drive has.
+    Not on the mean of all: the next drive is in a world that no training has seen, and its
+    covariance is to be large enough too. For the same reason Sigma_a is never made narrower.
+    `known` are drives like those of the training, `strange` the left camera of drives of another
+    style, and the right one backward in time, which give the correlation as well. The epistemic
+    part is left as it is, and `floor_rad` is added at the end: it is for what no simulated drive
+    has.
     """
     everything = [known] if strange is None else [known, strange[0]]
     x = y = z = 1.0
@@ -121,13 +123,18 @@ def calibrate(
         scale = Calibration(aleatoric_scale=(x, y, z))
         ratios = np.concatenate([each.drive_ratios(scale) for each in everything])
         more = np.sqrt(np.quantile(ratios, _SHARE_OF_DRIVES, axis=0)).tolist()
-        x, y, z = (max(1.0, old * new) for old, new in zip((x, y, z), more, strict=True))
+        x, y, z = (_widened(old * new) for old, new in zip((x, y, z), more, strict=True))
     found = Calibration(aleatoric_scale=(x, y, z))
     if strange is not None:
         left, right = (combine(side.output, found) for side in strange)
         correlation = error_correlation(left, right.inverse(), strange[0].truth)
         found = replace(found, stereo_correlation=correlation)
     return replace(found, floor_rad=floor_rad)
+
+
+def _widened(scale: float) -> float:
+    """Never narrower than the network says, and within what a calibration may hold."""
+    return min(max(1.0, scale), LARGEST_SCALE)
 
 
 def area_under_roc(ordinary: Array, unusual: Array) -> float:

@@ -1,59 +1,42 @@
-"""What a training is made from: one frozen dataclass, read from YAML, stored with its results."""
+"""What a training is made from: read from YAML, compared with checkpoints, stored with results."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import yaml
+from typing import Any, Literal
 
 from hydranet_ros.errors import FileError
-from hydranet_ros.files import read_text
-from hydranet_ros.gyro.config import NetworkConfig, preset
-from hydranet_ros.gyro.flow import METHODS
+from hydranet_ros.gyro.config import PRESETS, NetworkConfig
+from hydranet_ros.settings import Configuration, dump, read_yaml, section, setting, update
 
-
-def _whole(name: str, value: object, low: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < low:
-        raise ValueError(f"{name} must be a whole number of at least {low}, got {value!r}")
-
-
-_COUNTS = ("streets", "validation_streets", "exact_streets", "calibration_streets", "unusual")
+_TINY = 1e-9  # the least of what must be positive
 
 
 @dataclass(frozen=True)
-class DataConfig:
+class DataConfig(Configuration):
     """Simulated streets, or KITTI folders where any are named."""
 
-    # Streets to learn from, and others to validate on.
-    streets: int = 360
-    validation_streets: int = 40
-    # More streets to learn from, with exact flow instead of rendered images.
-    exact_streets: int = 0
-    # Streets of another style, to calibrate on as well.
-    calibration_streets: int = 30
-    frames_per_street: int = 14
-    # Frames between the two images of a pair.
-    gaps: tuple[int, ...] = (1, 2, 3)
-    # Unusual pairs of each kind per street (see unusual.py).
-    unusual: int = 2
-    # The flow to learn from: that of the Predictor's camera later on.
-    flow: str = "dis"
-    # Folders of KITTI sequences with ground truth.
-    kitti: tuple[str, ...] = ()
-    kitti_validation: tuple[str, ...] = ()
+    streets: int = setting(360, "simulated streets to learn from")
+    validation_streets: int = setting(40, "other streets, to validate on")
+    exact_streets: int = setting(
+        0, "more streets to learn from, with exact flow instead of rendered images"
+    )
+    calibration_streets: int = setting(30, "streets of another style, to calibrate on as well")
+    frames_per_street: int = setting(14, "images of a street", 2)
+    gaps: tuple[int, ...] = setting((1, 2, 3), "frames between the two images of a pair", 1)
+    unusual: int = setting(2, "unreadable pairs of each kind per street (see unreadable.py)")
+    flow: Literal["dis", "farneback", "farneback_torch"] = setting(
+        "dis", "flow method to learn from: the one that the Predictor will be fed with"
+    )
+    kitti: tuple[str, ...] = setting((), "folders of KITTI sequences with ground truth")
+    kitti_validation: tuple[str, ...] = setting((), "other such folders, to validate on")
 
-    def __post_init__(self) -> None:
-        for name in _COUNTS:
-            _whole(name, getattr(self, name), 0)
-        _whole("frames_per_street", self.frames_per_street, 2)
-        for gap in self.gaps:
-            _whole("gaps", gap, 1)
+    def validate(self) -> None:
+        """Check what no field can tell alone."""
         if not self.gaps:
-            raise ValueError("gaps must name at least one number of frames")
-        if self.flow not in METHODS[1:]:
-            raise ValueError(f"flow must be one of {', '.join(METHODS[1:])}, got {self.flow!r}")
+            raise ValueError("gaps must have at least one number of frames")
         if bool(self.kitti) != bool(self.kitti_validation):
             raise ValueError("kitti and kitti_validation must both name folders, or neither")
         if set(self.kitti) & set(self.kitti_validation):
@@ -61,40 +44,28 @@ class DataConfig:
 
 
 @dataclass(frozen=True)
-class AugmentConfig:
+class AugmentConfig(Configuration):
     """How much is changed; all zero changes nothing."""
 
-    # Chance that a pair is seen in a mirror.
-    mirror: float = 0.5
-    # Chance that a pair is turned further, and the standard deviations of it about x, y, z.
-    turn: float = 0.5
-    turn_deg: tuple[float, float, float] = (0.4, 1.2, 0.4)
-    # Chance that a part of the view is cut off.
-    crop: float = 0.15
-    # Chance of each of a few things that move by themselves, and how far in normalised units.
-    movers: float = 0.15
-    mover_step: float = 0.03
-    # Standard deviation of smooth errors, as a share of the flow and in normalised units, at most.
-    error_share: float = 0.04
-    error_floor: float = 0.0006
-
-    def __post_init__(self) -> None:
-        for name in ("mirror", "turn", "crop", "movers"):
-            if not 0.0 <= getattr(self, name) <= 1.0:
-                raise ValueError(f"{name} must be a chance from 0 to 1, got {getattr(self, name)}")
-        for name in ("mover_step", "error_share", "error_floor"):
-            if not getattr(self, name) >= 0.0:
-                raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
+    mirror: float = setting(0.5, "chance that a pair is mirrored", 0, 1)
+    turn: float = setting(0.5, "chance that a pair is turned further", 0, 1)
+    turn_deg: tuple[float, float, float] = setting(
+        (0.4, 1.2, 0.4), "standard deviations of such a turn about x, y, z", 0, 90
+    )
+    crop: float = setting(0.15, "chance that a part of the view is cut off", 0, 1)
+    movers: float = setting(0.15, "chance of each of three objects that move by themselves", 0, 1)
+    mover_step: float = setting(0.03, "how far they move, in normalised units")
+    error_share: float = setting(
+        0.04, "largest standard deviation of smooth flow errors, as a share of the flow"
+    )
+    error_floor: float = setting(0.0006, "the same, in normalised units")
 
 
 NO_AUGMENTATION = AugmentConfig(mirror=0, turn=0, crop=0, movers=0, error_share=0, error_floor=0)
 
 
-LOSS_KINDS = ("nll", "split")
-
-
 @dataclass(frozen=True)
-class LossConfig:
+class LossConfig(Configuration):
     """Which form of the loss.
 
     The likelihood weighs each sample's error by its own precision: what is badly predicted gets a
@@ -107,88 +78,65 @@ class LossConfig:
       and the covariance on errors held constant.
     """
 
-    kind: str = "nll"
-    beta: float = 0.0
-    mean_sigma_rad: float = 0.01
-
-    def __post_init__(self) -> None:
-        if self.kind not in LOSS_KINDS:
-            raise ValueError(f"kind must be one of {', '.join(LOSS_KINDS)}, got {self.kind!r}")
-        if not 0.0 <= self.beta <= 1.0:
-            raise ValueError(f"beta must be from 0 to 1, got {self.beta}")
-        if not self.mean_sigma_rad > 0.0:
-            raise ValueError(f"mean_sigma_rad must be positive, got {self.mean_sigma_rad}")
+    kind: Literal["nll", "split"] = setting(
+        "nll", "nll: likelihood of rotation and covariance together; split: one after the other"
+    )
+    beta: float = setting(0.0, "how evenly samples are weighed: 0 by precision, 1 all alike", 0, 1)
+    mean_sigma_rad: float = setting(0.01, "deviation that kind split weighs rotations by", _TINY)
 
 
 @dataclass(frozen=True)
-class TrainingConfig:
+class TrainingConfig(Configuration):
     """A training; equal configurations give equal weights on one machine."""
 
-    seed: int = 7
-    # The network: a preset, with some of its fields replaced.
-    preset: str = "default"
-    network: dict[str, Any] = field(default_factory=dict)
-    data: DataConfig = field(default_factory=DataConfig)
-    augment: AugmentConfig = field(default_factory=AugmentConfig)
-    loss: LossConfig = field(default_factory=lambda: LossConfig(beta=0.5))
+    seed: int = setting(7, "seed of everything random")
+    preset: Literal["default", "paper", "resnet34", "mlp"] = setting(
+        "default", "the network that is changed by `network`"
+    )
+    network: Mapping[str, Any] = setting({}, "settings of the network that differ from its preset")
+    data: DataConfig = section(DataConfig)
+    augment: AugmentConfig = section(AugmentConfig)
+    loss: LossConfig = section(LossConfig, beta=0.5)
 
-    epochs: int = 20
-    # Batches in an epoch; 0 is once through all pairs.
-    steps_per_epoch: int = 120
-    batch_size: int = 48
-    # Unusual pairs added to each batch, as a share of it, how far apart heads then should be, and
-    # how much that counts.
-    unusual_share: float = 0.2
-    unusual_deg: float = 1.0
-    unusual_weight: float = 5.0
-    learning_rate: float = 2e-3
-    weight_decay: float = 1e-4
-    warmup_steps: int = 100
-    # Largest norm of a gradient.
-    clip_norm: float = 1.0
-    # Weights are averaged over about 1 / (1 - decay) steps; 0 takes the last ones.
-    average_decay: float = 0.995
-    # Standard deviation of a rotation about each axis that is there in any case: vibration while
-    # the shutter is open, residues of rectification, and whatever else simulation does not have.
-    # The two ground truths of KITTI differ by 0.005 to 0.03 deg per frame; this is between them.
-    floor_deg: float = 0.012
-    # Epochs without a better validation NLL after which the training ends.
-    patience: int = 10
+    epochs: int = setting(20, "most epochs", 1)
+    steps_per_epoch: int = setting(120, "batches in an epoch; 0 is once through all pairs")
+    batch_size: int = setting(48, "pairs in a batch", 2)
+    unusual_share: float = setting(
+        0.2, "unreadable pairs added to each batch, as a share of it", 0, 0.999
+    )
+    unusual_deg: float = setting(1.0, "how far apart the heads should be on them", _TINY)
+    unusual_weight: float = setting(5.0, "weight of that in the loss", _TINY)
+    learning_rate: float = setting(2e-3, "learning rate after the warm-up", _TINY)
+    weight_decay: float = setting(1e-4, "weight decay of AdamW", 0, 10)
+    warmup_steps: int = setting(100, "steps over which the learning rate grows from 0")
+    clip_norm: float = setting(1.0, "largest norm of a gradient", _TINY)
+    average_decay: float = setting(
+        0.995,
+        "weights are averaged over about 1 / (1 - decay) steps; 0 takes the last ones",
+        0,
+        0.999999,
+    )
+    floor_deg: float = setting(
+        0.012,
+        "standard deviation of a rotation about each axis that is always added: vibration while "
+        "the shutter is open, residues of rectification, and whatever else simulation lacks. The "
+        "two ground truths of KITTI differ by 0.005 to 0.03 deg per frame; this is between them",
+        0,
+        10,
+    )
+    patience: int = setting(10, "epochs without a better validation NLL before it stops", 1)
 
-    def __post_init__(self) -> None:
-        for name, low in (
-            ("seed", 0),
-            ("epochs", 1),
-            ("steps_per_epoch", 0),
-            ("batch_size", 2),
-            ("warmup_steps", 0),
-            ("patience", 1),
-        ):
-            _whole(name, getattr(self, name), low)
-        for name in ("learning_rate", "clip_norm", "unusual_deg", "unusual_weight"):
-            if not getattr(self, name) > 0.0:
-                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
-        for name, high in (
-            ("unusual_share", 1.0),
-            ("average_decay", 1.0),
-            ("weight_decay", 10.0),
-            ("floor_deg", 10.0),
-        ):
-            if not 0.0 <= getattr(self, name) < high:
-                raise ValueError(f"{name} must be from 0 to {high:g}, got {getattr(self, name)}")
+    def validate(self) -> None:
+        """Check that there is such a network."""
         self.network_config()
 
     def network_config(self) -> NetworkConfig:
         """The network to train."""
-        try:
-            return preset(self.preset, **self.network)
-        except TypeError as error:
-            raise ValueError(f"network: {error}") from None
+        return update(PRESETS[self.preset], self.network, "network.")
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, as in YAML."""
-        plain: dict[str, Any] = _plain(asdict(self))
-        return plain
+        return dump(self)
 
 
 PAPER = TrainingConfig(
@@ -216,35 +164,11 @@ def read_config(name: str) -> TrainingConfig:
     if name in CONFIGS:
         return CONFIGS[name]
     path = Path(name)
+    values = read_yaml(path)
+    base = values.pop("base", "default")
     try:
-        values = yaml.safe_load(read_text(path)) or {}
-        if not isinstance(values, dict):
-            raise ValueError("must be a mapping of names to values")
-        base = values.pop("base", "default")
-        if base not in CONFIGS:
+        if not isinstance(base, str) or base not in CONFIGS:
             raise ValueError(f"base must be one of {', '.join(CONFIGS)}, got {base!r}")
-        changed: TrainingConfig = _changed(CONFIGS[base], values)
-    except (ValueError, TypeError, yaml.YAMLError) as error:
-        raise FileError(path, " ".join(str(error).split())) from None
-    return changed
-
-
-def _changed(config: Any, values: dict[str, Any]) -> Any:
-    """Replace some fields of a dataclass, and of those inside it."""
-    known = {each.name for each in fields(config)}
-    changes: dict[str, Any] = {}
-    for name, value in values.items():
-        if name not in known:
-            raise ValueError(f"{name!r} is not known: use {', '.join(sorted(known))}")
-        old = getattr(config, name)
-        if hasattr(old, "__dataclass_fields__"):
-            changes[name] = _changed(old, value)
-        else:
-            changes[name] = tuple(value) if isinstance(old, tuple) else value
-    return replace(config, **changes)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _plain(each) for name, each in value.items()}
-    return [_plain(each) for each in value] if isinstance(value, (tuple, list)) else value
+        return update(CONFIGS[base], values)
+    except ValueError as error:
+        raise FileError(path, str(error)) from None

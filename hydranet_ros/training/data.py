@@ -12,7 +12,7 @@ import multiprocessing
 import os
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -27,6 +27,7 @@ from hydranet_ros import __version__
 from hydranet_ros.errors import FileError, HydraNetError
 from hydranet_ros.geometry import lie
 from hydranet_ros.gyro.flow import unchecked_flow
+from hydranet_ros.settings import dump
 from hydranet_ros.simulation.street import LEFT, RIGHT
 from hydranet_ros.training.config import DataConfig, TrainingConfig
 from hydranet_ros.training.pairs import (
@@ -194,13 +195,13 @@ def _street_settings(config: TrainingConfig) -> dict[str, object]:
         "frames": data.frames_per_street,
         "gaps": data.gaps,
         "unusual": data.unusual,
-        "flow": asdict(unchecked_flow(data.flow)),
+        "flow": dump(unchecked_flow(data.flow)),
     }
 
 
 def _folder_file(config: TrainingConfig, cache: Path, name: str) -> Path:
     sequence = Path(name).resolve()
-    settings = {"sequence": str(sequence), "preset": config.preset, **asdict(config.data)}
+    settings = {"sequence": str(sequence), "preset": config.preset, **dump(config.data)}
     return _folder(cache, settings) / f"{sequence.name}.npz"
 
 

@@ -25,6 +25,7 @@ from hydranet_ros.files import whole_file
 from hydranet_ros.gyro.epipolar import grid_points
 from hydranet_ros.gyro.network import HydraNet, HydraOutput
 from hydranet_ros.gyro.predictor import network_input
+from hydranet_ros.settings import dump
 from hydranet_ros.training.augment import Augmentation
 from hydranet_ros.training.calibration import Figures, evaluate
 from hydranet_ros.training.config import TrainingConfig
@@ -212,7 +213,7 @@ class Training:
     def _state(self) -> dict[str, Any]:
         assert self.best is not None
         return {
-            "settings": self.config.as_dict(),
+            "settings": dump(self.config),
             "epoch": self.epoch,
             "network": self.network.state_dict(),
             "average": self.average.state_dict(),
@@ -224,7 +225,7 @@ class Training:
         }
 
     def _resume(self) -> None:
-        state = load_checkpoint(self.out, self.config.as_dict())
+        state = load_checkpoint(self.out, dump(self.config))
         if state is None:
             return
         self.epoch, self.best_epoch = state["epoch"], state["best_epoch"]
@@ -255,7 +256,7 @@ def load_checkpoint(folder: Path, settings: dict[str, Any]) -> dict[str, Any] | 
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
     except (OSError, RuntimeError, pickle.UnpicklingError, EOFError) as error:
         reason = str(error).partition("\n")[0]
-        raise FileError(path, f"cannot be read ({reason}): delete it to begin anew") from None
+        raise FileError(path, f"cannot be read ({reason}): delete it to start again") from None
     if state.get("settings") != settings:
         raise FileError(
             path, "is of a training with other settings: choose another --out, or delete it"

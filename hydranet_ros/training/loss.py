@@ -1,9 +1,11 @@
-"""The training loss: how unlikely a target is under what each head says.
+"""What a training minimises: how unlikely a target is under each head, and two ways to diversity.
 
     L = mean over heads and batch of  1/2 phi^T Sigma_a^-1 phi + 1/2 log det Sigma_a,
     phi = Log(q_head (x) q_target^-1)
 
-without the constant 3/2 log 2 pi, as in the paper.
+without the constant 3/2 log 2 pi, as in the paper. Two more parts make the spread of the heads
+mean something: `bootstrap_weights` gives each head its own share of the samples, and
+`disagreement_loss` asks the heads to differ on pairs of images that no network can read.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from hydranet_ros.datasets.kitti import KittiFolder
 from hydranet_ros.errors import FileError, HydraNetError
 from hydranet_ros.files import whole_file
 from hydranet_ros.geometry import lie
+from hydranet_ros.geometry.camera import Image
 from hydranet_ros.geometry.lie import Array
 from hydranet_ros.gyro.flow import FlowConfig, FlowEstimator, farneback, unchecked_flow
 from hydranet_ros.gyro.grid import CanonicalGrid, CanonicalView, GridFlow
@@ -26,12 +27,12 @@ from hydranet_ros.training.config import TrainingConfig
 from hydranet_ros.training.unreadable import KINDS
 
 
-class Flow(Protocol):
+class FlowMethod(Protocol):
     """What turns two images into flow for a network."""
 
     mask: NDArray[np.bool_]
 
-    def __call__(self, previous: NDArray[np.uint8], current: NDArray[np.uint8]) -> GridFlow:
+    def __call__(self, previous: Image, current: Image) -> GridFlow:
         """The flow from the previous image to the current one."""
 
 
@@ -56,9 +57,9 @@ class FlowPairs:
 
 
 def image_pairs(
-    images: Sequence[NDArray[np.uint8]],
+    images: Sequence[Image],
     T_w_c: Array,
-    flow: Flow,
+    flow: FlowMethod,
     steps: Sequence[tuple[int, int]],
 ) -> FlowPairs:
     """The flow from image i to image j for each (i, j), in the order that was given."""
@@ -97,8 +98,8 @@ def rendered_pairs(
 ) -> FlowPairs:
     """A simulated drive, photographed by one of its cameras and put through the real flow.
 
-    `unusual` pairs are made of each kind in `training.unusual`. `backward` exchanges the images of
-    every pair, so that pairs of two cameras can be put side by side.
+    `unusual` pairs are made of each kind in `training.unreadable`. `backward` exchanges the images
+    of every pair, so that pairs of two cameras can be put side by side.
     """
     street = Street(config)
     images = [street.photograph(i, side) for i in range(len(street))]
@@ -125,7 +126,7 @@ def exact_pairs(
 
 
 def _unusual_flows(
-    images: Sequence[NDArray[np.uint8]], flow: FlowEstimator, each: int, rng: np.random.Generator
+    images: Sequence[Image], flow: FlowEstimator, each: int, rng: np.random.Generator
 ) -> NDArray[np.float16]:
     found = []
     for spoil in [*KINDS.values()] * each:
@@ -153,8 +154,6 @@ def read_pairs(path: Path) -> FlowPairs:
 
 
 # --- pairs from KITTI folders --------------------------------------------------------------------
-
-Image = NDArray[np.uint8]
 
 
 class CroppedFlow:
@@ -188,7 +187,7 @@ def kitti_pairs(config: TrainingConfig, folder: str) -> FlowPairs:
     shown = tqdm(source, f"flow of {source.name}", len(source), unit="frame", disable=None)
     images = [frame.left for frame in shown]
     network = config.network_config()
-    flow: Flow
+    flow: FlowMethod
     if network.grid is None:
         flow = CroppedFlow(*network.input_shape[1:])
     else:

@@ -1,8 +1,7 @@
 """Pairs of images that no network can read a rotation from, made from pairs that are in order.
 
 Training teaches the heads to disagree on their flow (see `training.loss`), so that the epistemic
-part of the covariance says "this is like nothing I know" about these, and about others unlike
-the ordinary pairs.
+covariance grows on these, and on others unlike the ordinary pairs.
 """
 
 from __future__ import annotations
@@ -13,7 +12,8 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-Image = NDArray[np.uint8]
+from hydranet_ros.geometry.camera import Image
+
 Pair = tuple[Image, Image]
 Rng = np.random.Generator
 

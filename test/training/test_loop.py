@@ -106,7 +106,7 @@ def test_a_checkpoint_of_other_settings_or_a_damaged_one_is_refused(tmp_path: Pa
         Training(SMALL, drives(0), drives(1), tmp_path)
     path = tmp_path / CHECKPOINT
     path.write_bytes(path.read_bytes()[:5000])
-    with pytest.raises(FileError, match="delete it to begin anew"):
+    with pytest.raises(FileError, match="delete it to start again"):
         Training(SMALL, drives(0), drives(1), tmp_path)
 
 
@@ -124,7 +124,7 @@ import torch
 sys.path.insert(0, sys.argv[1])
 from test_loop import SMALL, drives, parameters
 from hydranet_ros.training.loop import CHECKPOINT, Training
-from hydranet_ros.training.processes import joined_processes
+from hydranet_ros.training.distributed import joined_processes
 torch.set_num_threads(1)
 with joined_processes(torch.device("cpu")) as processes:
     out = Path(sys.argv[2])
