@@ -104,7 +104,7 @@ def moved(
     return epipolar.CameraMotion(epipolar.rotate(phi[None]) @ motion.C, t)
 
 
-@pytest.mark.parametrize("t", [(0.1, 0.0, -1.0), (1.0, 0.1, -0.2), (0.0, 0.0, 0.0)])
+@pytest.mark.parametrize("t", [(0.1, 0.0, -1.0), (0.0, 0.0, 0.0)])
 def test_one_step_undoes_a_small_error(t: tuple[float, float, float]) -> None:
     """Gauss-Newton converges at once where its derivatives are right, and slowly where not.
 

@@ -212,7 +212,7 @@ def test_impossible_configurations_are_refused(wrong, message):
 def test_impossible_parts_are_refused():
     with pytest.raises(ValueError, match="one of default, paper"):
         preset("huge")
-    with pytest.raises(ValueError, match="epistemic_scale must be a number from 0.001 to 1000"):
+    with pytest.raises(ValueError, match=r"epistemic_scale must be a number from 0\.001"):
         Calibration(epistemic_scale=-1.0)
-    with pytest.raises(ValueError, match="bias_rad must be a number from -0.01 to 0.01"):
+    with pytest.raises(ValueError, match=r"bias_rad must be a number from -0\.01"):
         Calibration(bias_rad=(0.0, float("nan"), 0.0))

@@ -59,5 +59,5 @@ def test_what_is_cut_off_is_masked_and_zero() -> None:
 
 
 def test_chances_are_checked() -> None:
-    with pytest.raises(ValueError, match="mirror must be a number from 0 to 1, got 1.5"):
+    with pytest.raises(ValueError, match=r"mirror must be a number from 0 to 1, got 1\.5"):
         AugmentConfig(mirror=1.5)
