@@ -69,11 +69,11 @@ def evaluate(
     seg_pct, seg_deg, devkit_pct, devkit_deg = segment_errors(estimate, T_w_c_gt)
     errors = frame_to_frame_errors(estimate, T_w_c_gt)
     f2f = float(np.rad2deg(np.linalg.norm(errors[:, 3:], axis=1)).mean()) if len(errors) else None
-    nll = nees = None
+    nll = mean_nees = None
     if Sigma_2_1 is not None and len(errors):
-        nll, nees = mean_nll_and_nees(errors[:, -Sigma_2_1.shape[-1] :], Sigma_2_1)
+        nll, mean_nees = mean_nll_and_nees(errors[:, -Sigma_2_1.shape[-1] :], Sigma_2_1)
     return TrajectoryErrors(
-        ate_m, ate_deg, seg_pct, seg_deg, devkit_pct, devkit_deg, f2f, nll, nees
+        ate_m, ate_deg, seg_pct, seg_deg, devkit_pct, devkit_deg, f2f, nll, mean_nees
     )
 
 
@@ -102,14 +102,14 @@ def evaluate_rotations(
 ) -> RotationFigures:
     """Compare (N - 1, 3, 3) rotations with N true poses."""
     phi = rotation_errors(C_2_1, T_w_c_gt)
-    nll, nees = mean_nll_and_nees(phi, Sigma_2_1)
+    nll, mean_nees = mean_nll_and_nees(phi, Sigma_2_1)
     x, y, z = np.rad2deg(phi.mean(axis=0))
     T_gt = lie.se3_inverse(T_w_c_gt[1:]) @ T_w_c_gt[:-1]
     T_w_c = chain(lie.se3_from(C_2_1, T_gt[:, :3, 3]), T_w_c_gt[0])
     return RotationFigures(
         float(np.rad2deg(np.linalg.norm(phi, axis=1)).mean()),
         nll,
-        nees,
+        mean_nees,
         (float(x), float(y), float(z)),
         segment_errors(T_w_c, T_w_c_gt)[1],
         _median_deg(Sigma_2_1 - epistemic),
@@ -142,10 +142,15 @@ def frame_to_frame_errors(T_w_c_est: Array, T_w_c_gt: Array) -> Array:
     return lie.se3_log(est @ lie.se3_inverse(gt))
 
 
+def nees(errors: Array, covariances: Array) -> Array:
+    """NEES e' S^-1 e, (..., n) -> (...), of errors; of innovations it is the NIS."""
+    weighted = np.linalg.solve(covariances, errors[..., None])[..., 0]
+    return np.asarray(np.sum(errors * weighted, axis=-1))
+
+
 def mean_nll_and_nees(errors: Array, covariances: Array) -> tuple[float, float]:
     """Mean of e' S^-1 e / 2 + log det(S) / 2 (the paper's: no 2 pi term), and of e' S^-1 e."""
-    weighted = np.linalg.solve(covariances, errors[..., None])[..., 0]
-    squared = np.sum(errors * weighted, axis=-1)
+    squared = nees(errors, covariances)
     log_determinant = np.linalg.slogdet(covariances)[1]
     return float(np.mean(0.5 * squared + 0.5 * log_determinant)), float(np.mean(squared))
 

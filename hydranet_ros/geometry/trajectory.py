@@ -20,7 +20,7 @@ from numpy.lib.npyio import NpzFile
 from numpy.typing import ArrayLike, NDArray
 
 from hydranet_ros.errors import FileError, HydraNetError
-from hydranet_ros.files import read_text
+from hydranet_ros.files import read_text, whole_file
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.estimates import ROTATION_TOLERANCE
 from hydranet_ros.geometry.lie import Array
@@ -205,7 +205,7 @@ def _reject(name: str, bad: ArrayLike, lines: list[int] | None, why: str) -> Non
 
 def write_kitti(path: str | PathLike[str], T_w_c: Array) -> None:
     """Write one row-major 3x4 matrix per line."""
-    _write_rows(path, T_w_c[:, :3, :].reshape(-1, KITTI_COLUMNS))
+    _write_lines(path, map(_format, T_w_c[:, :3, :].reshape(-1, KITTI_COLUMNS)))
 
 
 def write_tum(path: str | PathLike[str], T_w_c: Array, stamps_ns: Iterable[int]) -> None:
@@ -213,12 +213,12 @@ def write_tum(path: str | PathLike[str], T_w_c: Array, stamps_ns: Iterable[int])
     wxyz = lie.quaternion_from_matrix(T_w_c[:, :3, :3])
     values = np.concatenate([T_w_c[:, :3, 3], wxyz[:, 1:], wxyz[:, :1]], axis=1)
     stamps = (f"{stamp // 10**9}.{stamp % 10**9:09d}" for stamp in map(int, stamps_ns))
-    lines = (f"{stamp} {_format(row)}\n" for stamp, row in zip(stamps, values, strict=True))
-    Path(path).write_text("".join(lines), encoding="utf-8")
+    _write_lines(path, (f"{s} {_format(row)}" for s, row in zip(stamps, values, strict=True)))
 
 
-def _write_rows(path: str | PathLike[str], rows: Array) -> None:
-    Path(path).write_text("".join(f"{_format(row)}\n" for row in rows), encoding="utf-8")
+def _write_lines(path: str | PathLike[str], lines: Iterable[str]) -> None:
+    with whole_file(path) as file:
+        file.write("".join(f"{line}\n" for line in lines).encode())
 
 
 def _format(row: Array) -> str:
