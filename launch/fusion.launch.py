@@ -1,8 +1,9 @@
-"""Visual gyro, stereo visual odometry and their fusion.
+r"""Visual gyro, stereo odometry and their fusion.
 
 ros2 launch hydranet_ros fusion.launch.py left:=/camera/left right:=/camera/right rviz:=true
 ros2 launch hydranet_ros fusion.launch.py bag:=drive.mcap use_sim_time:=true
-ros2 launch hydranet_ros fusion.launch.py mono:=true image:=/camera/image vo:=external
+ros2 launch hydranet_ros fusion.launch.py cameras:=mono image:=/camera/image \
+  odometry:=wheels odom:=/odom
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from launch.substitutions import LaunchConfiguration, PythonExpression
 from launch_ros.actions import Node
 from launch_ros.parameter_descriptions import ParameterValue
 
-from hydranet_ros.ros import environment as fast_dds
+from hydranet_ros.ros.environment import fast_dds_profile
 
 CONFIG = Path(__file__).resolve().parent.parent / "config"
 
@@ -28,16 +29,21 @@ ARGUMENTS = {
     "use_sim_time": ("false", "take the time from /clock"),
     "device": ("auto", "auto, cpu, cuda or cuda:N"),
     "weights": ("", "file of weights; empty: the ones that ship"),
-    "mono": ("false", "rotation from one image instead of the pair"),
-    "vo": ("own", "own stereo odometry, or external"),
+    "cameras": ("stereo", "rotation from one image, or from the pair"),
+    "odometry": ("own", "own stereo odometry, somebody's visual odometry, or wheels"),
+    "transport": ("raw", "raw images, or compressed ones"),
     "config": (str(CONFIG / "hydranet.yaml"), "file of parameters"),
     "left": ("left", "namespace of the left image_rect and camera_info"),
     "right": ("right", "namespace of the right image_rect and camera_info"),
     "image": ("image", "topic of the mono image"),
     "camera_info": ("camera_info", "topic of its calibration"),
-    "vo_topic": ("vo/odometry", "topic of the odometry"),
+    "odom": ("vo/odometry", "topic of the odometry"),
 }
-CHOICES = {"vo": ["own", "external"]}
+CHOICES = {
+    "cameras": ["mono", "stereo"],
+    "odometry": ["own", "visual", "wheels"],
+    "transport": ["raw", "compressed"],
+}
 
 arg = LaunchConfiguration
 
@@ -47,22 +53,22 @@ def is_true(*words: Any) -> PythonExpression:
     return PythonExpression(list(words))
 
 
-def believed() -> PythonExpression:
-    """The file that says how our own odometry is believed; with other odometry, no more."""
-    own = f"'{CONFIG / 'own_vo.yaml'}' if '"
-    return PythonExpression([own, arg("vo"), "' == 'own' else '", arg("config"), "'"])
+def text(name: str) -> ParameterValue:
+    """An argument as a text, whatever it looks like."""
+    return ParameterValue(arg(name), value_type=str)
 
 
 def node(name: str, remaps: list[tuple[Any, Any]], condition: Any = None, **own: Any) -> Node:
     """A node of this package, with the python3 of the environment: it has torch."""
     sim_time = ParameterValue(arg("use_sim_time"), value_type=bool)
+    parameters = {key.replace("__", "."): value for key, value in own.items()}
     return Node(
         executable="python3",
         arguments=["-m", f"hydranet_ros.ros.{name}"],
         exec_name=name,
         name=name,
         output="screen",
-        parameters=[believed(), arg("config"), {"use_sim_time": sim_time, **own}],
+        parameters=[arg("config"), {"use_sim_time": sim_time, **parameters}],
         remappings=remaps,
         condition=condition,
     )
@@ -76,40 +82,46 @@ def generate_launch_description() -> LaunchDescription:
         for topic in ("image_rect", "camera_info")
     ]
     mono = [(topic, arg(topic)) for topic in ("image", "camera_info")]
-    vo = [("vo/odometry", arg("vo_topic"))]
+    odometry = [("vo/odometry", arg("odom"))]
     rotation = [
         (f"relative_rotation{part}", f"hydranet_node/relative_rotation{part}")
         for part in ("", "/interval")
     ]
-    stereo = ParameterValue(is_true("'", arg("mono"), "' != 'true'"), value_type=bool)
-    # A player waits until all who work on the left image listen to it.
-    both = ("'", arg("mono"), "' != 'true' and '", arg("vo"), "' == 'own'")
-    listeners = PythonExpression(["2 if ", *both, " else 1"])
+    own = ("'", arg("odometry"), "' == 'own'")
+    # A player waits until all nodes that process the left image subscribe to it.
+    both = ("'", arg("cameras"), "' == 'stereo' and ", *own)
+    subscribers = PythonExpression(["2 if ", *both, " else 1"])
     return LaunchDescription(
         [
             *(
                 DeclareLaunchArgument(
-                    name, default_value=value, description=text, choices=CHOICES.get(name)
+                    name, default_value=value, description=about, choices=CHOICES.get(name)
                 )
-                for name, (value, text) in ARGUMENTS.items()
+                for name, (value, about) in ARGUMENTS.items()
             ),
-            *(SetEnvironmentVariable(*each) for each in fast_dds.profile().items()),
+            *(SetEnvironmentVariable(*each) for each in fast_dds_profile().items()),
             node(
                 "hydranet_node",
                 pair + mono,
-                stereo=stereo,
-                device=arg("device"),
-                weights=ParameterValue(arg("weights"), value_type=str),
+                gyro__cameras=text("cameras"),
+                gyro__device=text("device"),
+                gyro__weights=text("weights"),
+                input__transport=text("transport"),
             ),
-            node("stereo_vo_node", pair + vo, IfCondition(is_true("'", arg("vo"), "' == 'own'"))),
-            node("fusion_node", vo + rotation),
+            node(
+                "stereo_vo_node",
+                pair + odometry,
+                IfCondition(is_true(*own)),
+                input__transport=text("transport"),
+            ),
+            node("fusion_node", odometry + rotation, fusion__odometry=text("odometry")),
             node(
                 "player_node",
                 pair,
                 IfCondition(is_true("'", arg("bag"), "' != ''")),
-                source=ParameterValue(arg("bag"), value_type=str),
+                source=text("bag"),
                 rate=ParameterValue(arg("rate"), value_type=float),
-                subscribers=ParameterValue(listeners, value_type=int),
+                subscribers=ParameterValue(subscribers, value_type=int),
             ),
             Node(
                 package="rviz2",

@@ -54,6 +54,17 @@ def open_predictor(config: GyroConfig | None = None) -> Predictor:
     return Predictor(weights, config.device, half=config.half, threads=config.threads)
 
 
+def warm_up(predictor: Predictor, cameras: Literal["mono", "stereo"]) -> None:
+    """Predict on nothing: the first predictions take long, and frames should not wait."""
+    _, *shape = predictor.model.config.input_shape
+    nothing = np.zeros((1, 2, *shape), dtype=np.float32)
+    for _ in range(WARM_UP):
+        if cameras == "stereo":
+            predictor.predict_stereo((nothing, None), (nothing, None))
+        else:
+            predictor.predict(nothing)
+
+
 class VisualGyro:
     """The rotation of a camera between its images; with two cameras, one estimate from both.
 
@@ -118,15 +129,6 @@ class VisualGyro:
             for stamp, image in zip(stamps_ns, (image_1, image_2), strict=True)
         )
         return self._rotation(first, second)
-
-    def warm_up(self) -> None:
-        """Predict on nothing: the first predictions take long, and frames should not wait."""
-        nothing = np.zeros((1, 2, self._grid.rows, self._grid.columns), dtype=np.float32)
-        for _ in range(WARM_UP):
-            if self.stereo:
-                self.predictor.predict_stereo((nothing, None), (nothing, None))
-            else:
-                self.predictor.predict(nothing)
 
     # --- steps -----------------------------------------------------------------------------------
 

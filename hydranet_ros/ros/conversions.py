@@ -30,14 +30,18 @@ from hydranet_ros.datasets.sensor_messages import (
     grey_of_raw,
 )
 from hydranet_ros.errors import BadInput
+from hydranet_ros.fusion.odometry_input import OdometrySample
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.estimates import RelativeRotation
 from hydranet_ros.geometry.lie import Array
 
+try:
+    from cv_bridge import CvBridge
+except ImportError:  # not with the wheels
+    CvBridge = None
+
 # Of a position that was not measured. Finite, for filters that invert it.
 UNKNOWN_VARIANCE = 1e6
-# A motion that was not measured, as other people's odometry says it.
-LOST_VARIANCE = 9999.0
 
 
 def stamp_ns(stamp: Time) -> int:
@@ -168,19 +172,24 @@ def odometry_message(
     return message
 
 
+def odometry_sample(message: Odometry) -> OdometrySample:
+    """Odometry as the fusion reads it; a BadInput where it has no pose."""
+    T_w_b = pose_matrix(message.pose.pose)
+    return OdometrySample(
+        stamp_ns(message.header.stamp),
+        message.child_frame_id,
+        T_w_b,
+        left_of_inverse(T_w_b[:3, :3], covariance_matrix(message.pose.covariance)),
+        covariance_matrix(message.twist.covariance),
+    )
+
+
 def covariance_matrix(values: Array) -> Array:
     """The 6 x 6 matrix of a message's 36 numbers."""
     return np.array(values, dtype=np.float64).reshape(6, 6)
 
 
-# --- ros.images --------------------------------------------------------------------------------
-# Image messages to grey images and back; `cv_bridge` converts what it can, where installed.
-
-
-try:
-    from cv_bridge import CvBridge
-except ImportError:  # not with the wheels
-    CvBridge = None
+# --- images --------------------------------------------------------------------------------------
 
 ImageMessage: TypeAlias = Image | CompressedImage
 
@@ -207,8 +216,7 @@ def image_message(pixels: NDArray[np.uint8], encoding: str = "mono8") -> Image:
     return Image(height=height, width=width, encoding=encoding, step=step, data=data)
 
 
-# --- ros.message_types -------------------------------------------------------------------------
-# Message classes by the names that bags give them.
+# --- classes of messages by the names that bags give them ----------------------------------------
 
 
 def message_class(name: str) -> Any | None:

@@ -25,7 +25,7 @@ try:
 except ImportError:  # not with the wheels
     tf2_ros = None
 
-# An optical frame (z forward, y down) in a base frame (x forward, z up), at its origin.
+# T_BASE_OPTICAL as a parameter, x y z qx qy qz qw: a camera that looks forward.
 LOOKING_FORWARD = (0.0, 0.0, 0.0, -0.5, 0.5, -0.5, 0.5)
 
 
@@ -59,7 +59,7 @@ class FramesConfig(Configuration):
         return lie.se3_from(lie.quaternion_to_matrix([w, x, y, z]), self.base_from_camera[:3])
 
 
-class Frames:
+class Extrinsics:
     """T_b_c of any frame b that the camera is fixed to."""
 
     def __init__(self, node: Node, config: FramesConfig) -> None:

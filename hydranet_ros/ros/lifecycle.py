@@ -1,8 +1,9 @@
-"""What all nodes share: the managed life cycle, listening, publishing, diagnostics.
+"""What all nodes share: the managed life cycle, parameters, topics, diagnostics.
 
 A node is configured (reads weights, opens topics) and activated (works); with `autostart` it does
-both by itself. A complaint about input is logged once per kind and counted; nothing that arrives
-over a topic ends a node.
+both by itself. Bad input is warned about once per reason, and counted: nothing that arrives over a
+topic ends a node. A node says in `configure` what it takes in and gives out, in `reset` what it
+forgets; inputs that work in a thread of their own are its `workers`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from diagnostic_msgs.msg import DiagnosticArray
 from rclpy.clock import Clock, JumpThreshold, TimeJump
@@ -20,22 +21,22 @@ from rclpy.impl.implementation_singleton import rclpy_implementation
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
 from rclpy.qos import QoSProfile
 from rclpy.subscription import Subscription
+from std_srvs.srv import Trigger
 
 from hydranet_ros.errors import BadInput, HydraNetError
 from hydranet_ros.ros.diagnostics import (
-    Complaints,
-    Ear,
-    Pace,
+    SubscriptionMonitor,
+    Throughput,
+    WarningCounter,
     diagnostic_array,
     resident_mb,
-    status,
 )
 from hydranet_ros.ros.parameters import Parameters
 from hydranet_ros.ros.qos import OUTPUT, QualityConfig, publishers_of
 from hydranet_ros.settings import Configuration, setting
 
 RCLError = rclpy_implementation.RCLError
-PERIOD_S = 1.0  # of diagnostics, and of looking for silence
+PERIOD_S = 1.0  # of diagnostics, and of looking for silent topics
 
 
 def steady_clock() -> Clock:
@@ -53,21 +54,39 @@ class NodeConfig(Configuration):
 Config = TypeVar("Config", bound=NodeConfig)
 
 
+class Worker(Protocol):
+    """An input with a thread of its own, which also resets the node between two frames."""
+
+    def start(self) -> None:
+        """Start the thread."""
+
+    def stop(self) -> None:
+        """End the thread, and forget what waits."""
+
+    def request_reset(self, reason: str) -> None:
+        """Let the thread reset the node before it goes on."""
+
+    def diagnostics(self) -> dict[str, str]:
+        """What diagnostics tell of the input."""
+
+
 class ManagedNode(LifecycleNode, Generic[Config]):
-    """A lifecycle node with a configuration; see the methods under 'for the node to fill in'."""
+    """A lifecycle node with a configuration."""
 
     def __init__(self, name: str, kind: type[Config], **options: Any) -> None:
         super().__init__(name, **options)
-        self.complain = Complaints(self.get_logger())
-        self.pace = Pace()
+        self.warn = WarningCounter(self.get_logger())
+        self.throughput = Throughput()
         self.active = self.failed = False
-        self.settings = Parameters(self, kind, self.changed)
-        self.ears: list[Ear] = []
+        self.workers: list[Worker] = []
+        self._settings = Parameters(self, kind, self.apply)
+        self._monitors: list[SubscriptionMonitor] = []
         self._open_subscriptions: list[Subscription[Any]] = []
         self._open_publishers: list[Any] = []
         self._diagnostics = self.create_publisher(DiagnosticArray, "/diagnostics", OUTPUT)
+        self.create_service(Trigger, "~/reset", self._reset_service)
         # By the steady clock: simulated time may stand still, and then a node must say so.
-        self.create_timer(PERIOD_S, self._look_after, clock=steady_clock())
+        self.create_timer(PERIOD_S, self._publish_diagnostics, clock=steady_clock())
         back = JumpThreshold(
             min_forward=None, min_backward=Duration(nanoseconds=-1), on_clock_change=True
         )
@@ -76,74 +95,64 @@ class ManagedNode(LifecycleNode, Generic[Config]):
     @property
     def config(self) -> Config:
         """The parameters as they are now."""
-        return self.settings.config
+        return self._settings.config
 
     # --- for the node to fill in -----------------------------------------------------------------
 
-    def set_up(self) -> None:
+    def configure(self) -> None:
         """Open what is needed; a HydraNetError says why not."""
 
-    def begin(self) -> None:
-        """Start to work."""
+    def reset(self, reason: str) -> None:
+        """Forget the state: activated, time went back, or somebody asks for it."""
 
-    def pause(self) -> None:
-        """Stop working, and forget what was underway."""
+    def apply(self, config: Config) -> None:
+        """Apply parameters that were set while running."""
 
-    def forget(self, reason: str) -> None:
-        """Clear the state: time went back, or somebody asks for it."""
-
-    def changed(self, config: Config) -> None:
-        """Take in parameters that were set while running."""
-
-    def figures(self) -> dict[str, str]:
+    def diagnostics(self) -> dict[str, str]:
         """What else diagnostics tell."""
         return {}
 
     # --- topics ----------------------------------------------------------------------------------
 
-    def listen(
-        self, kind: type[Any], topic: str, heard: Callable[[Any], None], quality: QualityConfig
+    def subscribe(
+        self, kind: type[Any], topic: str, callback: Callable[[Any], None], quality: QualityConfig
     ) -> None:
         """Subscribe; while the node is not active messages are ignored."""
-        ear = Ear(self.resolve_topic_name(topic), quality)
+        monitor = SubscriptionMonitor(self.resolve_topic_name(topic), quality)
 
-        def callback(message: Any) -> None:
-            ear.hear()
+        def receive(message: Any) -> None:
+            monitor.receive()
             if self.active:
-                self.guarded(ear.topic, lambda: heard(message))
+                try:
+                    callback(message)
+                except BadInput as error:
+                    self.warn(f"{monitor.topic}: {error.kind}", f"{monitor.topic}: {error}")
 
-        self.ears.append(ear)
+        self._monitors.append(monitor)
         self._open_subscriptions.append(
-            self.create_subscription(kind, topic, callback, quality.profile)
+            self.create_subscription(kind, topic, receive, quality.profile)
         )
 
-    def guarded(self, subject: str, work: Callable[[], None]) -> None:
-        """Do it; bad data is complained about, and dropped."""
-        try:
-            work()
-        except BadInput as error:
-            self.complain(f"{subject}: {error.kind}", f"{subject}: {error}")
-
-    def speak(self, kind: type[Any], topic: str, profile: QoSProfile = OUTPUT) -> Any:
+    def advertise(self, kind: type[Any], topic: str, profile: QoSProfile = OUTPUT) -> Any:
         """A publisher that is silent while the node is not active."""
         publisher = self.create_lifecycle_publisher(kind, topic, profile)
         self._open_publishers.append(publisher)
         return publisher
 
     def publish(self, publisher: Any, message: Any) -> None:
-        """Publish; a full queue or the end of ROS is no reason to end in a traceback."""
+        """Publish; errors during shutdown are ignored, a full queue is warned about."""
         try:
             publisher.publish(message)
         except RCLError as error:
             if self.context.ok():
-                self.complain("not published", f"{publisher.topic_name}: {error}".splitlines()[0])
+                self.warn("not published", f"{publisher.topic_name}: {error}".splitlines()[0])
 
     # --- life cycle ------------------------------------------------------------------------------
 
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """Set up; a known error is one line, and the node stays unconfigured."""
+        """Configure; a known error is one line, and the node stays unconfigured."""
         try:
-            self.set_up()
+            self.configure()
         except (HydraNetError, ValueError) as error:
             self.get_logger().error(str(error))
             self._close()
@@ -156,11 +165,12 @@ class ManagedNode(LifecycleNode, Generic[Config]):
 
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Start to work."""
-        for ear in self.ears:
-            ear.hear()
-            ear.count = 0
+        for monitor in self._monitors:
+            monitor.restart()
         result = super().on_activate(state)
-        self.begin()
+        self.reset("activated")
+        for worker in self.workers:
+            worker.start()
         self.active = True
         return result
 
@@ -183,14 +193,16 @@ class ManagedNode(LifecycleNode, Generic[Config]):
     def _stop(self) -> None:
         if self.active:
             self.active = False
-            self.pause()
+            for worker in self.workers:
+                worker.stop()
 
     def _close(self) -> None:
         for subscription in self._open_subscriptions:
             self.destroy_subscription(subscription)
         for publisher in self._open_publishers:
             self.destroy_lifecycle_publisher(publisher)
-        self._open_subscriptions, self._open_publishers, self.ears = [], [], []
+        self._open_subscriptions, self._open_publishers = [], []
+        self._monitors, self.workers = [], []
 
     def end(self) -> None:
         """Stop, however ROS ended."""
@@ -199,39 +211,53 @@ class ManagedNode(LifecycleNode, Generic[Config]):
 
     # --- looking after itself --------------------------------------------------------------------
 
+    def request_reset(self, reason: str) -> None:
+        """Reset now, or before the next frame where a worker has the state in its hands."""
+        for worker in self.workers:
+            worker.request_reset(reason)
+        if not self.workers:
+            self.reset(reason)
+
+    def _reset_service(self, _: Trigger.Request, answer: Trigger.Response) -> Trigger.Response:
+        answer.success = self.active
+        answer.message = "state cleared, pose reset to identity" if self.active else "not active"
+        if self.active:
+            self.get_logger().info("reset on request")
+            self.request_reset("on request")
+        return answer
+
     def _clock_jumped(self, jump: TimeJump) -> None:
         if self.active:
             by = f"{jump.delta.nanoseconds * 1e-9:.3f} s"
-            self.complain("clock jumped", f"the clock jumped by {by}: state is cleared")
-            self.forget("the clock jumped")
+            self.warn("clock jumped", f"the clock jumped by {by}: state is cleared")
+            self.request_reset("the clock jumped")
 
-    def _look_after(self) -> None:
-        worries = self._silences() if self.active else ["not active"]
-        worries += [f"{count} x {kind}" for kind, count in self.complain.news().items()]
+    def _publish_diagnostics(self) -> None:
+        warnings = self._silent_topics() if self.active else ["not active"]
+        warnings += [f"{count} x {kind}" for kind, count in self.warn.news().items()]
         memory = resident_mb()
         values = {
-            **self.pace.values(),
+            **self.throughput.values(),
             **({} if memory is None else {"memory (MB)": f"{memory:.1f}"}),
-            **self.figures(),
+            **dict(pair for worker in self.workers for pair in worker.diagnostics().items()),
+            **self.diagnostics(),
             **{
                 f"listeners of {each.topic_name}": str(each.get_subscription_count())
                 for each in self._open_publishers
             },
-            **{kind: str(count) for kind, count in sorted(self.complain.counts.items())},
+            **{kind: str(count) for kind, count in sorted(self.warn.counts.items())},
         }
-        message = diagnostic_array(
-            self.get_clock().now().to_msg(),
-            status(self.get_fully_qualified_name(), values, worries),
-        )
-        self.publish(self._diagnostics, message)
+        stamp, name = self.get_clock().now().to_msg(), self.get_fully_qualified_name()
+        self.publish(self._diagnostics, diagnostic_array(stamp, name, values, warnings))
 
-    def _silences(self) -> list[str]:
-        silent = [ear for ear in self.ears if ear.silent]
-        for ear in silent:
-            if not ear.told:
-                ear.told = True
+    def _silent_topics(self) -> list[str]:
+        silent = [monitor for monitor in self._monitors if monitor.silent]
+        for monitor in silent:
+            if not monitor.warned:
+                monitor.warned = True
                 self.get_logger().warning(
-                    f"heard nothing on {ear.topic} for {ear.quality.silence_s:g} s, waiting with "
-                    f"QoS {ear.quality}: {publishers_of(self, ear.topic)}"
+                    f"no message on {monitor.topic} for {monitor.quality.silence_s:g} s, "
+                    f"subscribed with QoS {monitor.quality}: "
+                    f"{publishers_of(self, monitor.topic)}"
                 )
-        return [f"silence on {ear.topic}" for ear in silent]
+        return [f"no message on {monitor.topic}" for monitor in silent]

@@ -1,4 +1,4 @@
-"""What fusion_node says: odometry, a path, markers of the covariance, and TF where asked for."""
+"""Odometry out: messages in the base frame, a path, a marker of the covariance, TF where asked."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from visualization_msgs.msg import Marker, MarkerArray
 from hydranet_ros.errors import HydraNetError
 from hydranet_ros.fusion.sliding_window import FusedState
 from hydranet_ros.geometry import lie
-from hydranet_ros.geometry.lie import Array
-from hydranet_ros.ros import conversions
 from hydranet_ros.geometry.estimates import change_frame
+from hydranet_ros.geometry.lie import Array
+from hydranet_ros.geometry.odometer import LOST_VARIANCE
+from hydranet_ros.ros import conversions
 from hydranet_ros.ros.extrinsics import FramesConfig
 from hydranet_ros.ros.lifecycle import ManagedNode
 from hydranet_ros.settings import Configuration, section, setting
@@ -27,66 +28,46 @@ try:
 except ImportError:  # not with the wheels
     tf2_ros = None
 
+SIGMAS = 3.0
+LEAST_SIZE_M = 0.02  # a smaller ellipsoid is not seen
+
 
 @dataclass(frozen=True)
-class TrailConfig(Configuration):
-    """How long a path is, and how often it is told."""
+class PathConfig(Configuration):
+    """How long a path is, and how often it is published."""
 
     poses: int = setting(5000, "poses that the path keeps", 1, 1000000, live=False)
-    period_s: float = setting(1.0, "the path is told this often at most", 0.0, 3600.0)
-
-
-class Trail:
-    """Collect the poses of odometry, and publish them as a path."""
-
-    def __init__(self, node: ManagedNode[Any], topic: str, config: TrailConfig) -> None:
-        self._node, self._config = node, config
-        self._publisher = node.speak(Path, topic)
-        self._poses: deque[PoseStamped] = deque(maxlen=config.poses)
-        self._told = 0.0
-
-    def clear(self) -> None:
-        """Begin a new path."""
-        self._poses.clear()
-
-    def add(self, message: Odometry) -> None:
-        """Take a pose in; tell the path when it is due and somebody listens."""
-        self._poses.append(PoseStamped(header=message.header, pose=message.pose.pose))
-        now = time.monotonic()
-        due = now - self._told >= self._config.period_s
-        if due and self._publisher.get_subscription_count():
-            self._told = now
-            self._node.publish(
-                self._publisher, Path(header=message.header, poses=list(self._poses))
-            )
-
-
-SIGMAS = 3.0
-LEAST_SIZE_M = 0.02  # an ellipsoid below this is not seen
-RECENT_NIS = 100
+    period_s: float = setting(1.0, "the path is published this often at most", 0.0, 3600.0)
 
 
 @dataclass(frozen=True)
-class OutputConfig(Configuration):
-    """What is published besides the odometry."""
+class FusedOutputConfig(Configuration):
+    """What fusion_node publishes besides the odometry."""
 
     publish_tf: bool = setting(
         False, "broadcast odom_frame to base_frame; nobody else may", live=False
     )
-    path: TrailConfig = section(TrailConfig)
+    path: PathConfig = section(PathConfig)
 
 
-class FusedOutput:
-    """Publish fused states in the base frame."""
+class OdometryOutput:
+    """Publish poses of the camera as odometry of the base: NAME/odometry, NAME/path."""
 
-    def __init__(self, node: ManagedNode[Any], config: OutputConfig, frames: FramesConfig) -> None:
+    def __init__(
+        self,
+        node: ManagedNode[Any],
+        name: str,
+        frames: FramesConfig,
+        path: PathConfig,
+        publish_tf: bool = False,
+        markers: bool = False,
+    ) -> None:
         self._node, self._frames = node, frames
-        self._odometry = node.speak(Odometry, "fused/odometry")
-        self._path = Trail(node, "fused/path", config.path)
-        self._markers = node.speak(MarkerArray, "fused/markers")
-        self._nis: dict[str, deque[float]] = {}
+        self._odometry = node.advertise(Odometry, f"{name}/odometry")
+        self._path = PathPublisher(node, f"{name}/path", path)
+        self._markers = node.advertise(MarkerArray, f"{name}/markers") if markers else None
         self._broadcaster: Any = None
-        if config.publish_tf:
+        if publish_tf:
             if tf2_ros is None:
                 raise HydraNetError(
                     "parameter output.publish_tf is true and tf2_ros is not installed: install it"
@@ -96,47 +77,65 @@ class FusedOutput:
     def clear(self) -> None:
         """Begin a new path."""
         self._path.clear()
-        self._nis.clear()
 
-    def tell(self, state: FusedState, T_b_c: Array, dt: float | None) -> None:
-        """Publish a state; `dt` is the time since the state before, None where there is none."""
-        for source, value in state.nis.items():
-            self._nis.setdefault(source, deque(maxlen=RECENT_NIS)).append(value)
+    def publish(
+        self,
+        stamp_ns: int,
+        T_b_c: Array,
+        pose: tuple[Array, Array],
+        velocity: Array | None = None,
+        Sigma_velocity: Array | None = None,
+    ) -> None:
+        """Publish T_w_c with Sigma_c_w; velocities are the camera's, None where not measured."""
+        T_w_b, Sigma_b_w = change_frame(T_b_c, *pose)
+        twist, Sigma_twist = np.zeros(6), np.eye(6) * LOST_VARIANCE
+        adjoint = lie.se3_adjoint(T_b_c)
+        if velocity is not None:
+            twist = adjoint @ velocity
+        if Sigma_velocity is not None:
+            Sigma_twist = adjoint @ Sigma_velocity @ adjoint.T
         names = self._frames.odom_frame, self._frames.base_frame
-        message = odometry_of(state, T_b_c, dt, names)
+        message = conversions.odometry_message(
+            stamp_ns, names, T_w_b, Sigma_b_w, twist, Sigma_twist
+        )
         self._node.publish(self._odometry, message)
         self._path.add(message)
-        if self._markers.get_subscription_count():
+        if self._markers is not None and self._markers.get_subscription_count():
             self._node.publish(self._markers, ellipsoid(message))
         if self._broadcaster is not None:
             self._broadcaster.sendTransform(transform_of(message))
 
-    def health(self, state: FusedState) -> dict[str, str]:
-        """For diagnostics: NIS per source (about its degrees of freedom), sigmas, bias."""
-        sigma = np.sqrt(np.diag(state.Sigma_c_w))
-        values = {
-            "sigma position (m)": f"{sigma[:3].max():.3f}",
-            "sigma orientation (deg)": f"{np.rad2deg(sigma[3:].max()):.3f}",
-            "bias (deg/s)": " ".join(f"{v:.3f}" for v in np.rad2deg(state.bias)),
-        }
-        for source, recent in self._nis.items():
-            values[f"NIS {source}"] = f"{np.mean(recent):.2f} over {len(recent)}"
-        return values
+    def publish_state(self, state: FusedState, T_b_c: Array) -> None:
+        """Publish a fused state."""
+        Sigma = None
+        if state.Sigma_2_1 is not None and state.step_s is not None:
+            Sigma = state.Sigma_2_1 / state.step_s**2
+        pose = state.T_w_c, state.Sigma_c_w
+        self.publish(state.stamp_ns, T_b_c, pose, state.velocity, Sigma)
 
 
-def odometry_of(
-    state: FusedState, T_b_c: Array, dt: float | None, frames: tuple[str, str]
-) -> Odometry:
-    """A fused state of the camera as odometry of the base."""
-    T_w_b, Sigma_b_w = change_frame(T_b_c, state.T_w_c, state.Sigma_c_w)
-    adjoint = lie.se3_adjoint(T_b_c)
-    Sigma_velocity = np.eye(6) * conversions.LOST_VARIANCE
-    if state.Sigma_2_1 is not None and dt is not None:
-        Sigma_velocity = adjoint @ state.Sigma_2_1 @ adjoint.T / dt**2
-    velocity = adjoint @ state.velocity
-    return conversions.odometry_message(
-        state.stamp_ns, frames, T_w_b, Sigma_b_w, velocity, Sigma_velocity
-    )
+class PathPublisher:
+    """Collect the poses of odometry, and publish them as a path: bounded, and not too often."""
+
+    def __init__(self, node: ManagedNode[Any], topic: str, config: PathConfig) -> None:
+        self._node, self._config = node, config
+        self._publisher = node.advertise(Path, topic)
+        self._poses: deque[PoseStamped] = deque(maxlen=config.poses)
+        self._published = 0.0
+
+    def clear(self) -> None:
+        """Begin a new path."""
+        self._poses.clear()
+
+    def add(self, message: Odometry) -> None:
+        """Take a pose in; publish the path when it is due and somebody subscribes."""
+        self._poses.append(PoseStamped(header=message.header, pose=message.pose.pose))
+        now = time.monotonic()
+        due = now - self._published >= self._config.period_s
+        if due and self._publisher.get_subscription_count():
+            self._published = now
+            path = Path(header=message.header, poses=list(self._poses))
+            self._node.publish(self._publisher, path)
 
 
 def ellipsoid(message: Odometry) -> MarkerArray:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 from queue import Full, Queue
 from threading import Event, Thread
 from typing import Any, TypeVar
@@ -32,9 +33,9 @@ from hydranet_ros.datasets.bag_messages import (
 )
 from hydranet_ros.datasets.source import STREET, is_bag, open_source
 from hydranet_ros.errors import FileError, HydraNetError
-from hydranet_ros.ros.conversions import message_class, time_message
+from hydranet_ros.ros.conversions import message_class, stamp_ns, time_message
 
-# So deep that a slow listener does not make a fast one lose the end.
+# So deep that a slow subscriber does not make a fast one lose the end.
 DEPTH = 1000
 ACKNOWLEDGE_S = 10.0
 RCLError = rclpy_implementation.RCLError
@@ -42,7 +43,7 @@ RCLError = rclpy_implementation.RCLError
 RETRY_S, GIVE_UP_S = 0.005, 5.0
 
 
-class Tally:
+class PlaybackStatistics:
     """How well the recorded pace was held."""
 
     def __init__(self) -> None:
@@ -70,7 +71,7 @@ class Tally:
         )
 
 
-class Outlet:
+class ReplayPublishers:
     """A publisher for each topic of a playlist, and the clock."""
 
     def __init__(self, node: Node, playlist: Playlist) -> None:
@@ -92,14 +93,14 @@ class Outlet:
             self._truth.add(message)
 
     def tick(self, nanoseconds: int) -> None:
-        """Tell the time."""
+        """Publish the time."""
         self._clock.publish(Clock(clock=time_message(nanoseconds)))
 
-    def listeners(self, topic: str) -> int:
+    def subscribers(self, topic: str) -> int:
         """How many subscribe to a topic."""
         return int(self.publishers[topic].get_subscription_count())
 
-    def unheard(self) -> list[str]:
+    def unacknowledged(self) -> list[str]:
         """Wait until everything has arrived; the topics of which something has not."""
         until = time.monotonic() + ACKNOWLEDGE_S
         return [
@@ -111,11 +112,14 @@ class Outlet:
         ]
 
 
-class Pace:
+class ReplayClock:
     """Wait until a message is due; the clock goes on meanwhile."""
 
-    def __init__(self, outlet: Outlet, rate: float, clock_hz: float, stop: Event) -> None:
-        self._outlet, self._rate, self._period_s, self._stop = outlet, rate, 1.0 / clock_hz, stop
+    def __init__(
+        self, publishers: ReplayPublishers, rate: float, clock_hz: float, stop: Event
+    ) -> None:
+        self._publishers, self._rate, self._stop = publishers, rate, stop
+        self._period_s = 1.0 / clock_hz
         self._began, self._first_ns = 0.0, -1
 
     def wait_for(self, stamp_ns: int) -> float:
@@ -124,26 +128,30 @@ class Pace:
             self._began, self._first_ns = time.monotonic(), stamp_ns
         due = self._began + (stamp_ns - self._first_ns) * 1e-9 / self._rate
         while (ahead := due - time.monotonic()) > 0.0 and not self._stop.is_set():
-            self._outlet.tick(stamp_ns - int(ahead * self._rate * 1e9))
+            self._publishers.tick(stamp_ns - int(ahead * self._rate * 1e9))
             self._stop.wait(min(ahead, self._period_s))
-        self._outlet.tick(stamp_ns)
+        self._publishers.tick(stamp_ns)
         return max(0.0, -ahead)
 
 
 def play(
-    messages: Iterable[Message], frame_topic: str | None, outlet: Outlet, pace: Pace, stop: Event
-) -> Tally:
+    messages: Iterable[Message],
+    frame_topic: str | None,
+    publishers: ReplayPublishers,
+    clock: ReplayClock,
+    stop: Event,
+) -> PlaybackStatistics:
     """Publish every message when it is due, until `stop`."""
-    tally = Tally()
+    statistics = PlaybackStatistics()
     for message in messages:
-        late = pace.wait_for(message.stamp_ns)
+        late = clock.wait_for(message.stamp_ns)
         if stop.is_set():
             break
-        outlet.publish(message)
-        tally.worst_late_s = max(tally.worst_late_s, late)
+        publishers.publish(message)
+        statistics.worst_late_s = max(statistics.worst_late_s, late)
         if message.topic == frame_topic:
-            tally.add(message.stamp_ns)
-    return tally
+            statistics.add(message.stamp_ns)
+    return statistics
 
 
 def _publish(publisher: Publisher[Any], message: Message) -> None:
@@ -173,9 +181,7 @@ def _quality(kind: str) -> QoSProfile:
     )
 
 
-# --- ros.ground_truth --------------------------------------------------------------------------
-# The true path, for RViz, from the true poses that are played.
-
+# --- the true path, for RViz ---------------------------------------------------------------------
 
 # A path is sent whole each time: not with every pose.
 EVERY = 10
@@ -193,12 +199,12 @@ class TruthPath:
             self._publisher = node.create_publisher(Path, "ground_truth/path", 10)
 
     def add(self, message: Message) -> None:
-        """Take a pose in, if the message is one; begin anew when time goes back."""
+        """Take a pose in, if the message is one; a new path when time goes back."""
         if self._publisher is None or message.topic != self._topic:
             return
         truth: Odometry = deserialize_message(message.data, Odometry)
         poses = self._path.poses
-        if poses and _nanoseconds(poses[-1]) >= _nanoseconds(truth):
+        if poses and stamp_ns(poses[-1].header.stamp) >= stamp_ns(truth.header.stamp):
             poses.clear()
         poses.append(PoseStamped(header=truth.header, pose=truth.pose.pose))
         self._path.header = truth.header
@@ -206,13 +212,7 @@ class TruthPath:
             self._publisher.publish(self._path)
 
 
-def _nanoseconds(message: PoseStamped | Odometry) -> int:
-    return int(message.header.stamp.sec) * 10**9 + int(message.header.stamp.nanosec)
-
-
-# --- bags.playlist -----------------------------------------------------------------------------
-# What a player plays: the messages of a bag as they are, or those made of other sources.
-
+# --- what is played: the messages of a bag as they are, or those made of other sources -----------
 
 T = TypeVar("T")
 
@@ -283,3 +283,17 @@ def read_ahead(items: Iterator[T], size: int = READ_AHEAD) -> Iterator[T]:
     finally:
         given_up.set()
         thread.join()
+
+
+def from_second(messages: Iterable[Message], start_s: float) -> Iterator[Message]:
+    """Leave out what comes before, except for transforms that hold all the time."""
+    iterator = iter(messages)
+    first = next(iterator, None)
+    if first is None:
+        return
+    begin = first.stamp_ns + round(start_s * 1e9)
+    for message in chain([first], iterator):
+        if message.stamp_ns >= begin:
+            yield message
+        elif message.type == TRANSFORMS:
+            yield replace(message, stamp_ns=begin)

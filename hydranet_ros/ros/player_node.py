@@ -10,24 +10,30 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from itertools import chain
+from dataclasses import dataclass
 from threading import Event, Thread
 
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 
-from hydranet_ros.datasets.bag_messages import TRANSFORMS, Message
+from hydranet_ros.datasets.bag_messages import Message
 from hydranet_ros.errors import HydraNetError
 from hydranet_ros.ros import environment
 from hydranet_ros.ros.parameters import Parameters
-from hydranet_ros.ros.player import Outlet, Pace, open_playlist, play, read_ahead
+from hydranet_ros.ros.player import (
+    ReplayClock,
+    ReplayPublishers,
+    from_second,
+    open_playlist,
+    play,
+    read_ahead,
+)
 from hydranet_ros.ros.spin import run_until_stopped
 from hydranet_ros.settings import Configuration, setting
 
-# After the last listener was found, the others' own discovery may still be under way.
+# After the last subscriber was found, discovery of the others may still be under way.
 SETTLE_S = 1.0
 
 
@@ -39,11 +45,13 @@ class PlayerConfig(Configuration):
     rate: float = setting(1.0, "times the recorded speed", 0.001, 1000.0, live=False)
     start: float = setting(0.0, "begin so many seconds in", 0.0, live=False)
     loop: bool = setting(False, "begin again at the end", None, live=False)
-    subscribers: int = setting(0, "wait until so many listen to the images", 0, 1000, live=False)
+    subscribers: int = setting(
+        0, "wait until so many subscribe to the images", 0, 1000, live=False
+    )
     timeout: float = setting(
         30.0, "give up waiting for them after so many seconds", 0.0, live=False
     )
-    clock_hz: float = setting(100.0, "how often /clock is told", 1.0, 10000.0, live=False)
+    clock_hz: float = setting(100.0, "how often /clock is published", 1.0, 10000.0, live=False)
 
 
 class PlayerNode(Node):
@@ -54,7 +62,7 @@ class PlayerNode(Node):
         self.config = Parameters(self, PlayerConfig).config
         self._stop = stop
         self.playlist = open_playlist(self.config.source)
-        self.outlet = Outlet(self, self.playlist)
+        self._replay = ReplayPublishers(self, self.playlist)
 
     def run(self) -> None:
         """Play once, or in a loop, until it is stopped; then wait until all has arrived."""
@@ -62,12 +70,12 @@ class PlayerNode(Node):
         kept = self._rendered() if self.playlist.slow else None
         self._wait_for_subscribers()
         while not self._stop.is_set():
-            pace = Pace(self.outlet, config.rate, config.clock_hz, self._stop)
+            clock = ReplayClock(self._replay, config.rate, config.clock_hz, self._stop)
             messages = read_ahead(self.playlist.messages()) if kept is None else iter(kept)
             chosen = from_second(messages, config.start)
-            tally = play(chosen, self.playlist.frame_topic, self.outlet, pace, self._stop)
-            log.info(tally.summary(config.rate))
-            if tally.frames == 0 and self.playlist.frame_topic and not self._stop.is_set():
+            statistics = play(chosen, self.playlist.frame_topic, self._replay, clock, self._stop)
+            log.info(statistics.summary(config.rate))
+            if statistics.frames == 0 and self.playlist.frame_topic and not self._stop.is_set():
                 raise HydraNetError(f"{config.source}: has nothing after start {config.start} s")
             if not config.loop:
                 break
@@ -88,32 +96,18 @@ class PlayerNode(Node):
         if topic is None or wanted == 0:
             return
         until = time.monotonic() + self.config.timeout
-        while not self._stop.is_set() and self.outlet.listeners(topic) < wanted:
+        while not self._stop.is_set() and self._replay.subscribers(topic) < wanted:
             if time.monotonic() > until:
                 raise HydraNetError(
-                    f"{topic}: {self.outlet.listeners(topic)} of {wanted} subscribers after "
+                    f"{topic}: {self._replay.subscribers(topic)} of {wanted} subscribers after "
                     f"{self.config.timeout:g} s: are the nodes running, in this ROS_DOMAIN_ID?"
                 )
             self._stop.wait(0.02)
         self._stop.wait(SETTLE_S)
 
     def _finish(self) -> None:
-        if not self._stop.is_set() and (unheard := self.outlet.unheard()):
-            self.get_logger().warning(f"not all has arrived of {', '.join(unheard)}")
-
-
-def from_second(messages: Iterable[Message], start_s: float) -> Iterator[Message]:
-    """Leave out what comes before, except for transforms that hold all the time."""
-    iterator = iter(messages)
-    first = next(iterator, None)
-    if first is None:
-        return
-    begin = first.stamp_ns + round(start_s * 1e9)
-    for message in chain([first], iterator):
-        if message.stamp_ns >= begin:
-            yield message
-        elif message.type == TRANSFORMS:
-            yield replace(message, stamp_ns=begin)
+        if not self._stop.is_set() and (missing := self._replay.unacknowledged()):
+            self.get_logger().warning(f"not all has arrived of {', '.join(missing)}")
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -20,7 +20,7 @@ OUTPUT = QoSProfile(depth=10, reliability=ReliabilityPolicy.RELIABLE)
 
 @dataclass(frozen=True)
 class QualityConfig(Configuration):
-    """How a node listens to sensors."""
+    """How a node subscribes to sensors."""
 
     reliability: Literal["best_effort", "reliable"] = setting(
         "best_effort",
@@ -28,7 +28,7 @@ class QualityConfig(Configuration):
         live=False,
     )
     depth: int = setting(5, "messages that the middleware keeps", 1, 10000, live=False)
-    silence_s: float = setting(5.0, "say so when a topic is silent for so long", 0.1, live=False)
+    silence_s: float = setting(5.0, "warn when no message came for so long", 0.1, live=False)
 
     @property
     def profile(self) -> QoSProfile:
@@ -41,7 +41,7 @@ class QualityConfig(Configuration):
 
 @dataclass(frozen=True)
 class ReliableConfig(QualityConfig):
-    """How a node listens to other nodes, of which it should miss nothing."""
+    """How a node subscribes to other nodes, of which it should miss nothing."""
 
     reliability: Literal["best_effort", "reliable"] = setting(
         "reliable", "best_effort matches any publisher; reliable loses nothing", live=False
@@ -50,10 +50,10 @@ class ReliableConfig(QualityConfig):
 
 
 def publishers_of(node: Node, topic: str) -> str:
-    """Who publishes on a topic, and how: for somebody who hears nothing."""
+    """Who publishes on a topic, and how: for a subscription that receives nothing."""
     found: Sequence[object] = node.get_publishers_info_by_topic(topic)
     if not found:
-        return "nobody publishes there"
+        return "no publisher"
     names = [
         f"{each.node_name} ({each.qos_profile.reliability.name.lower()})"  # type: ignore[attr-defined]
         for each in found

@@ -86,8 +86,7 @@ def _spin(node: ManagedNode[Any], interruption: Interruption) -> None:
         executor.spin_once(timeout_sec=SIGNAL_PERIOD_S)
 
 
-# --- ros.stoppable -----------------------------------------------------------------------------
-# Run a node that works by itself until it is done, or until a signal stops it.
+# --- nodes that work by themselves until they are done -------------------------------------------
 
 
 def run_until_stopped(
