@@ -5,6 +5,6 @@ and `depth(0)` and `flow(0, 1)`, which are exact because they come from the same
 """
 
 from hydranet_ros.simulation.config import StreetConfig
-from hydranet_ros.simulation.street import LEFT, RIGHT, Flow, StereoFrame, Street
+from hydranet_ros.simulation.street import LEFT, RIGHT, ExactFlow, StereoFrame, Street
 
-__all__ = ["LEFT", "RIGHT", "Flow", "StereoFrame", "Street", "StreetConfig"]
+__all__ = ["LEFT", "RIGHT", "ExactFlow", "StereoFrame", "Street", "StreetConfig"]

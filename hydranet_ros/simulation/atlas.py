@@ -11,7 +11,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-Image = NDArray[np.float32]
+FloatImage = NDArray[np.float32]
 
 _FIXED_POINT = 256.0  # 16-bit units per grey level
 _ATLAS_WIDTH = 8192  # cv2.remap takes at most 32767
@@ -25,7 +25,7 @@ _SHARPER_LEVELS = np.float32(0.35)
 class Atlas:
     """All textures at all reductions in one image; `size` and `mean` are by texture index."""
 
-    def __init__(self, textures: list[Image], levels: list[int]) -> None:
+    def __init__(self, textures: list[FloatImage], levels: list[int]) -> None:
         most = max(levels) + 1
         self.size = np.array([t.shape[::-1] for t in textures], dtype=np.float64)  # (n, 2) u, v
         self.mean = np.array([t.mean() for t in textures], dtype=np.float32)
@@ -46,7 +46,9 @@ class Atlas:
         for (block, _, _), (left, top) in zip(blocks, places, strict=True):
             self._pixels[top : top + block.shape[0], left : left + block.shape[1]] = block
 
-    def sample(self, texture: NDArray[np.intp], uv: list[Image], spans: list[Image]) -> Image:
+    def sample(
+        self, texture: NDArray[np.intp], uv: list[FloatImage], spans: list[FloatImage]
+    ) -> FloatImage:
         """Grey levels at (n,) texels u, v; spans: squares of the texels a pixel spans in each."""
         (u0, u1, fu), (v0, v1, fv) = (
             self._levels(axis, texture, uv[axis], spans[axis]) for axis in (0, 1)
@@ -57,8 +59,8 @@ class Atlas:
         return np.asarray(fine + fv * (coarse - fine))
 
     def _levels(
-        self, axis: int, texture: NDArray[np.intp], texel: Image, span: Image
-    ) -> tuple[Image, Image, Image]:
+        self, axis: int, texture: NDArray[np.intp], texel: FloatImage, span: FloatImage
+    ) -> tuple[FloatImage, FloatImage, FloatImage]:
         """Atlas coordinates in the two nearest reductions, and the share of the coarser one."""
         last = self._last_level[texture]
         level = np.float32(0.5) * np.log2(np.maximum(span, np.float32(1e-6))) - _SHARPER_LEVELS
@@ -71,7 +73,7 @@ class Atlas:
         offset = self._offset[axis].reshape(-1)
         return offset[index] + near, offset[index + 1] + np.float32(0.5) * near, level - lower
 
-    def _remap(self, u: Image, v: Image) -> Image:
+    def _remap(self, u: FloatImage, v: FloatImage) -> FloatImage:
         """Bilinear look-up of (n,) atlas coordinates."""
         rows = -(-u.size // _REMAP_WIDTH)
         maps = np.zeros((2, rows * _REMAP_WIDTH), dtype=np.float32)
@@ -81,7 +83,7 @@ class Atlas:
         return np.asarray(out.reshape(-1)[: u.size] * np.float32(1.0 / _FIXED_POINT))
 
 
-def _rip_map(texture: Image, levels: int) -> tuple[NDArray[np.uint16], list[int], list[int]]:
+def _rip_map(texture: FloatImage, levels: int) -> tuple[NDArray[np.uint16], list[int], list[int]]:
     """One block of all reductions, and where they start in u and in v.
 
     Reduction (i, j) is the texture halved i times in u and j times in v, and is followed by its
@@ -104,7 +106,7 @@ def _rip_map(texture: Image, levels: int) -> tuple[NDArray[np.uint16], list[int]
     return fixed, starts_u[:-1], starts_v
 
 
-def _halve(image: Image) -> Image:
+def _halve(image: FloatImage) -> FloatImage:
     """Half as many columns, low-passed; column k of the result is over column 2 k."""
     if image.shape[1] == 1:
         return image

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.camera import Camera
 from hydranet_ros.geometry.lie import Array
-from hydranet_ros.simulation.atlas import Image
-from hydranet_ros.simulation.scene import GROUND, SKY, Scene
+from hydranet_ros.simulation.atlas import FloatImage
+from hydranet_ros.simulation.scene import GROUND, SKY, StreetScene
 
 Ids = NDArray[np.int16]
 Index = NDArray[np.intp]
@@ -61,7 +61,9 @@ class View:
     outlines: Outlines  # of the facets that may be seen
 
 
-def view(scene: Scene, camera: Camera, size: tuple[int, int], T_w_c: Array, T_w_b: Array) -> View:
+def view(
+    scene: StreetScene, camera: Camera, size: tuple[int, int], T_w_c: Array, T_w_b: Array
+) -> View:
     """Set a camera up; size is (width, height), T_w_b the poses of the bodies."""
     T_c_b = lie.se3_inverse(T_w_c) @ T_w_b
     k = np.array([[camera.fx, 0.0, camera.cx], [0.0, camera.fy, camera.cy], [0.0, 0.0, 1.0]])
@@ -84,7 +86,11 @@ def view(scene: Scene, camera: Camera, size: tuple[int, int], T_w_c: Array, T_w_
 
 
 def _outlines(
-    scene: Scene, camera: Camera, size: tuple[int, int], T_c_b: Array, facing: NDArray[np.bool_]
+    scene: StreetScene,
+    camera: Camera,
+    size: tuple[int, int],
+    T_c_b: Array,
+    facing: NDArray[np.bool_],
 ) -> Outlines:
     """Every facet that faces the camera and meets the image."""
     points = scene.corners @ T_c_b[0, :3, :3].T + T_c_b[0, :3, 3]
@@ -157,7 +163,7 @@ def _edges(pixels: Array, starts: Index) -> tuple[Array, NDArray[np.int8]]:
     return edges, np.where(level, 0, side).astype(np.int8)
 
 
-def visible(seen: View, size: tuple[int, int], samples: Array) -> tuple[Ids, Image]:
+def visible(seen: View, size: tuple[int, int], samples: Array) -> tuple[Ids, FloatImage]:
     """(n, height, width) facet and inverse depth at n sample points of every pixel."""
     width, height = size
     columns, rows = np.arange(width), np.arange(height)
@@ -172,7 +178,7 @@ def visible(seen: View, size: tuple[int, int], samples: Array) -> tuple[Ids, Ima
 
 
 def _draw(
-    ids: Ids, depth: Image, samples: Array, outlines: Outlines, k: int, plane: Array
+    ids: Ids, depth: FloatImage, samples: Array, outlines: Outlines, k: int, plane: Array
 ) -> None:
     """Write polygon k where it is nearer than what is there; plane is its inverse depth."""
     x0, y0, x1, y1 = outlines.box[k]

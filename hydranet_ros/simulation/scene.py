@@ -20,7 +20,7 @@ GROUND, SKY = 0, 1
 UP = np.array([0.0, -1.0, 0.0])
 _SUN = np.array([0.5, -0.75, -0.45])  # the direction to it, in the world
 
-Motion = Callable[[float], Array]  # time in seconds -> T_w_body
+BodyPose = Callable[[float], Array]  # time in seconds -> T_w_body
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,11 +36,11 @@ class Facet:
 
 
 @dataclass(eq=False)
-class Scene:
+class StreetScene:
     """All facets in flat arrays, and how the bodies move."""
 
     facets: list[Facet]
-    motions: list[Motion]
+    motions: list[BodyPose]
     corners: Array = field(init=False)  # (sum n, 3)
     starts: NDArray[np.intp] = field(init=False)  # (facets + 1,) into corners
     corner_body: NDArray[np.intp] = field(init=False)

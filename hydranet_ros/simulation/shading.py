@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from hydranet_ros.geometry.lie import Array
-from hydranet_ros.simulation.atlas import Atlas, Image
+from hydranet_ros.simulation.atlas import Atlas, FloatImage
 from hydranet_ros.simulation.drive import GroundMap
 from hydranet_ros.simulation.raster import SAMPLES, Ids, Index, View, visible
-from hydranet_ros.simulation.scene import GROUND, SKY, Scene
+from hydranet_ros.simulation.scene import GROUND, SKY, StreetScene
 from hydranet_ros.simulation.textures import (
     GROUND_LENGTH_M,
     GROUND_WIDTH_M,
@@ -40,11 +40,13 @@ def fragments(ids: Ids) -> tuple[Index, Index, Array]:
 class Shader:
     """Grey levels of fragments at their pixel's centre, filtered over the pixel."""
 
-    def __init__(self, scene: Scene, ground: GroundMap, textures: Atlas, contrast: float) -> None:
+    def __init__(
+        self, scene: StreetScene, ground: GroundMap, textures: Atlas, contrast: float
+    ) -> None:
         self._scene, self._ground, self._textures = scene, ground, textures
         self._contrast = contrast
 
-    def image(self, seen: View, size: tuple[int, int], focal: float) -> Image:
+    def image(self, seen: View, size: tuple[int, int], focal: float) -> FloatImage:
         """(height, width) grey levels 0..255 and beyond, before lens and sensor."""
         width, height = size
         ids, _ = visible(seen, size, SAMPLES)
@@ -54,7 +56,9 @@ class Shader:
         total = np.bincount(pixel, weights=grey * share, minlength=width * height)
         return total.reshape(height, width).astype(np.float32)
 
-    def _grey(self, seen: View, facet: Index, x: Image, y: Image, focal: float) -> Image:
+    def _grey(
+        self, seen: View, facet: Index, x: FloatImage, y: FloatImage, focal: float
+    ) -> FloatImage:
         h = [column[facet] for column in seen.homography.reshape(-1, 9).T.astype(np.float32)]
         a, b, w = (np.asarray(h[k] * x + h[k + 1] * y + h[k + 2]) for k in (0, 3, 6))
         sky, ground = np.flatnonzero(facet == SKY), np.flatnonzero(facet == GROUND)
@@ -73,7 +77,12 @@ class Shader:
         return gain * (mean + np.float32(self._contrast) * (grey - mean))
 
     def _follow_street(
-        self, seen: View, uv: list[Image], by_x: list[Image], by_y: list[Image], at: Index
+        self,
+        seen: View,
+        uv: list[FloatImage],
+        by_x: list[FloatImage],
+        by_y: list[FloatImage],
+        at: Index,
     ) -> None:
         """From metres from the camera to texels along and across the street, in place."""
         x, z = (uv[0][at] + seen.T_w_c[0, 3], uv[1][at] + seen.T_w_c[2, 3])
@@ -94,10 +103,10 @@ class Shader:
 
     def _sky(
         self,
-        direction: tuple[Image, Image, Image],
+        direction: tuple[FloatImage, FloatImage, FloatImage],
         focal: float,
-        uv: list[Image],
-        spans: list[Image],
+        uv: list[FloatImage],
+        spans: list[FloatImage],
         at: Index,
     ) -> None:
         """Texels of directions at infinity, in place."""

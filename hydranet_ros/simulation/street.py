@@ -39,7 +39,7 @@ class StereoFrame:
 
 
 @dataclass(frozen=True, eq=False)
-class Flow:
+class ExactFlow:
     """Where the points seen in the pixels of one view are in another view.
 
     Pixel p of the first view is at p + vectors[p] in the second, whether or not it can be seen
@@ -92,11 +92,11 @@ class Street:
         with np.errstate(divide="ignore"):
             return np.asarray(1.0 / inverse, dtype=np.float32)
 
-    def flow(self, index: int, other: int) -> Flow:
+    def flow(self, index: int, other: int) -> ExactFlow:
         """Exact optical flow from left image `index` to left image `other`, movers included."""
         return self._flow(self._view(index, LEFT), self._view(other, LEFT))
 
-    def disparity(self, index: int) -> Flow:
+    def disparity(self, index: int) -> ExactFlow:
         """Exact flow from left to right image: vectors are (-disparity, 0)."""
         return self._flow(self._view(index, LEFT), self._view(index, RIGHT))
 
@@ -122,7 +122,7 @@ class Street:
         ids, inverse = visible(seen, self._size, CENTRE)
         return ids[0], inverse[0]
 
-    def _flow(self, first: View, second: View) -> Flow:
+    def _flow(self, first: View, second: View) -> ExactFlow:
         ids, _ = self._geometry(first)
         vectors, inverse_depth = self._motion(first, second, ids)
         target = vectors + _grid(self._size)
@@ -133,7 +133,7 @@ class Street:
         # Inverse depth is affine on a plane, so interpolating it is exact away from outlines.
         found = _warp(there, np.where(in_view[..., None], target, 0.0))
         hidden = found > inverse_depth * (1.0 + _HIDDEN_BY) + _HIDDEN_BY_INVERSE
-        return Flow(vectors.astype(np.float32), in_view, in_view & ~hidden)
+        return ExactFlow(vectors.astype(np.float32), in_view, in_view & ~hidden)
 
     def _motion(self, first: View, second: View, ids: NDArray[np.int16]) -> tuple[Array, Array]:
         """(h, w, 2) image motion, (h, w) inverse depth in the second view (-1 behind it)."""

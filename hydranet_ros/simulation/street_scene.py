@@ -8,7 +8,15 @@ from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.lie import Array
 from hydranet_ros.simulation.config import StreetConfig
 from hydranet_ros.simulation.drive import BEHIND_M, Drive, Line, rotation_of
-from hydranet_ros.simulation.scene import UP, Builder, Facet, Motion, Scene, Skin, texel_map
+from hydranet_ros.simulation.scene import (
+    UP,
+    BodyPose,
+    Builder,
+    Facet,
+    Skin,
+    StreetScene,
+    texel_map,
+)
 from hydranet_ros.simulation.textures import (
     FACADE_TILE_M,
     FACADES,
@@ -26,11 +34,11 @@ _FACADE_TEXELS_PER_M = 512 / FACADE_TILE_M
 _SIDES = ("right", "left", "front", "back")
 
 
-def build_scene(config: StreetConfig, drive: Drive, rng: np.random.Generator) -> Scene:
+def build_scene(config: StreetConfig, drive: Drive, rng: np.random.Generator) -> StreetScene:
     """The whole street along a drive."""
     builder = Builder(config.platform.camera_height_m)
     crossings = _crossings(config, drive, rng)
-    motions: list[Motion] = [lambda time_s: np.eye(4)]
+    motions: list[BodyPose] = [lambda time_s: np.eye(4)]
     motions += [_crossing_motion(builder, drive.line, *crossing) for crossing in crossings]
     motions += _along_motions(config, builder, drive, rng)
     for body in range(1, len(motions)):
@@ -39,7 +47,7 @@ def build_scene(config: StreetConfig, drive: Drive, rng: np.random.Generator) ->
     for side in (-1.0, 1.0):
         _buildings(builder, drive.line, side, free, rng)
         _kerb_side(builder, drive.line, side, free, rng, config.clutter)
-    return Scene(builder.facets, motions)
+    return StreetScene(builder.facets, motions)
 
 
 class _Free:
@@ -247,7 +255,7 @@ def _crossings(
 
 def _crossing_motion(
     builder: Builder, line: Line, s: float, time_0_s: float, speed: float
-) -> Motion:
+) -> BodyPose:
     def motion(time_s: float) -> Array:
         centre, heading = builder.on_ground(line, s, speed * (time_s - time_0_s))
         return lie.se3_from(rotation_of(np.asarray(heading + np.sign(speed) * np.pi / 2)), centre)
@@ -257,7 +265,7 @@ def _crossing_motion(
 
 def _along_motions(
     config: StreetConfig, builder: Builder, drive: Drive, rng: np.random.Generator
-) -> list[Motion]:
+) -> list[BodyPose]:
     """The second car leads ours; the others meet us one after the other on the other lane."""
     motions = []
     for k in range(config.moving_cars):
@@ -270,7 +278,7 @@ def _along_motions(
     return motions
 
 
-def _lead_motion(builder: Builder, drive: Drive, gap: float, rate: float) -> Motion:
+def _lead_motion(builder: Builder, drive: Drive, gap: float, rate: float) -> BodyPose:
     def motion(time_s: float) -> Array:
         s = float(drive.distance(np.array(time_s))) + gap + 3.0 * np.sin(rate * time_s)
         centre, heading = builder.on_ground(drive.line, s, 0.0)
@@ -279,7 +287,7 @@ def _lead_motion(builder: Builder, drive: Drive, gap: float, rate: float) -> Mot
     return motion
 
 
-def _oncoming_motion(builder: Builder, drive: Drive, meet_s: float, speed: float) -> Motion:
+def _oncoming_motion(builder: Builder, drive: Drive, meet_s: float, speed: float) -> BodyPose:
     at = float(drive.distance(np.array(meet_s)))
 
     def motion(time_s: float) -> Array:

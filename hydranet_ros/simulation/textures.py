@@ -9,7 +9,7 @@ from functools import lru_cache
 import cv2
 import numpy as np
 
-from hydranet_ros.simulation.atlas import Atlas, Image
+from hydranet_ros.simulation.atlas import Atlas, FloatImage
 
 GROUND_LENGTH_M, GROUND_WIDTH_M = 48.0, 24.0  # one tile of the ground, along and across
 ROAD_CENTRE_M = -1.7  # d of the line between the lanes: we drive on the right
@@ -18,7 +18,7 @@ FACADE_TILE_M = 12.0
 SKY_BOTTOM_RAD, SKY_TOP_RAD = np.radians(-7.5), np.radians(37.5)
 
 
-def noise(rng: np.random.Generator, width: int, height: int, power: float = 1.0) -> Image:
+def noise(rng: np.random.Generator, width: int, height: int, power: float = 1.0) -> FloatImage:
     """Unit-variance noise that wraps around, of amplitude 1/frequency^power: equal in octaves."""
     fy, fx = np.fft.fftfreq(height)[:, None] * height, np.fft.rfftfreq(width)[None] * width
     radius = np.hypot(fx / width, fy / height) * max(width, height)  # cycles per longer side
@@ -28,12 +28,12 @@ def noise(rng: np.random.Generator, width: int, height: int, power: float = 1.0)
     return np.asarray(field / field.std(), dtype=np.float32)
 
 
-def _fill(image: Image, x: float, y: float, width: float, height: float, grey: float) -> None:
+def _fill(image: FloatImage, x: float, y: float, width: float, height: float, grey: float) -> None:
     """Fill a rectangle in texels; what is outside the image is left out."""
     image[max(round(y), 0) : max(round(y + height), 0), max(round(x), 0) : round(x + width)] = grey
 
 
-def _ground(rng: np.random.Generator) -> Image:
+def _ground(rng: np.random.Generator) -> FloatImage:
     """One tile of the ground: u along the street, v across it, centred on the road's centre."""
     width, height = 2048, 1024
     per_m = width / GROUND_LENGTH_M
@@ -52,7 +52,7 @@ def _ground(rng: np.random.Generator) -> Image:
     return np.asarray(image * (1.0 + 0.16 * texture) + 4.0 * noise(rng, width, height, 0.5))
 
 
-def _pavement(rng: np.random.Generator, image: Image, per_m: float) -> None:
+def _pavement(rng: np.random.Generator, image: FloatImage, per_m: float) -> None:
     """Slabs of slightly different greys with dark joints, on both sides of the road."""
     slab = per_m * 0.75
     for y in np.arange(0, image.shape[0], slab):
@@ -63,7 +63,7 @@ def _pavement(rng: np.random.Generator, image: Image, per_m: float) -> None:
             _fill(image, x + 1, y + 1, slab - 1, slab - 1, rng.normal(128.0, 10.0))
 
 
-def _repairs(rng: np.random.Generator, image: Image, per_m: float) -> None:
+def _repairs(rng: np.random.Generator, image: FloatImage, per_m: float) -> None:
     """Patches, manholes and cracks on the road."""
     height, width = image.shape
     for _ in range(14):
@@ -82,7 +82,7 @@ def _repairs(rng: np.random.Generator, image: Image, per_m: float) -> None:
         cv2.polylines(image, [points], False, 50.0, 2, cv2.LINE_AA)
 
 
-def _facade(rng: np.random.Generator) -> Image:
+def _facade(rng: np.random.Generator) -> FloatImage:
     """12 m x 12 m of wall: v = 0 is 12 m above the pavement."""
     size = 512
     per_m = size / FACADE_TILE_M
@@ -101,7 +101,7 @@ def _facade(rng: np.random.Generator) -> Image:
     return np.asarray(image + 4.0 * noise(rng, size, size, 0.5), dtype=np.float32)
 
 
-def _bricks(rng: np.random.Generator, image: Image, per_m: float) -> None:
+def _bricks(rng: np.random.Generator, image: FloatImage, per_m: float) -> None:
     """Courses 0.25 m high with staggered joints."""
     course = per_m * 0.25
     for k, y in enumerate(np.arange(0.0, image.shape[0], course)):
@@ -111,7 +111,7 @@ def _bricks(rng: np.random.Generator, image: Image, per_m: float) -> None:
 
 
 def _openings(
-    rng: np.random.Generator, image: Image, base: float, columns: int, ground_floor: bool
+    rng: np.random.Generator, image: FloatImage, base: float, columns: int, ground_floor: bool
 ) -> None:
     """A row of windows, or of doors and shop windows, above the line `base`."""
     per_m, pitch = image.shape[1] / FACADE_TILE_M, image.shape[1] / columns
@@ -128,7 +128,7 @@ def _openings(
         _fill(image, x + 0.5 * wide * per_m - 1, y, 3, tall * per_m, frame)
 
 
-def _car_side(rng: np.random.Generator) -> Image:
+def _car_side(rng: np.random.Generator) -> FloatImage:
     image = 150.0 * (1.0 + 0.06 * noise(rng, 256, 64))
     for x in (85, 150):
         _fill(image, x, 4, 2, 50, 70.0)
@@ -141,7 +141,7 @@ def _car_side(rng: np.random.Generator) -> Image:
     return np.asarray(image, dtype=np.float32)
 
 
-def _car_end(rng: np.random.Generator) -> Image:
+def _car_end(rng: np.random.Generator) -> FloatImage:
     image = 150.0 * (1.0 + 0.06 * noise(rng, 128, 64))
     for x in (6, 98):
         _fill(image, x, 10, 24, 14, 235.0)
@@ -152,7 +152,7 @@ def _car_end(rng: np.random.Generator) -> Image:
     return np.asarray(image, dtype=np.float32)
 
 
-def _car_glass(rng: np.random.Generator) -> Image:
+def _car_glass(rng: np.random.Generator) -> FloatImage:
     image = 60.0 * (1.0 + 0.25 * noise(rng, 128, 32, 1.2))
     for x in (0, 60, 122):
         _fill(image, x, 0, 6, 32, 140.0)
@@ -160,20 +160,20 @@ def _car_glass(rng: np.random.Generator) -> Image:
     return np.asarray(image, dtype=np.float32)
 
 
-def _leaves(rng: np.random.Generator) -> Image:
+def _leaves(rng: np.random.Generator) -> FloatImage:
     return 78.0 * (1.0 + 0.35 * noise(rng, 256, 256, 0.75))
 
 
-def _bark(rng: np.random.Generator) -> Image:
+def _bark(rng: np.random.Generator) -> FloatImage:
     streaks = cv2.resize(noise(rng, 64, 64, 0.7), (64, 256), interpolation=cv2.INTER_CUBIC)
     return np.asarray(75.0 * (1.0 + 0.22 * streaks), dtype=np.float32)
 
 
-def _shade(rng: np.random.Generator) -> Image:
+def _shade(rng: np.random.Generator) -> FloatImage:
     return 40.0 * (1.0 + 0.12 * noise(rng, 64, 64))
 
 
-def _sky(rng: np.random.Generator) -> Image:
+def _sky(rng: np.random.Generator) -> FloatImage:
     """Azimuth by elevation: weak clouds, and far hills, houses and trees on the horizon."""
     width, height = 4096, 512
     horizon = height * SKY_TOP_RAD / (SKY_TOP_RAD - SKY_BOTTOM_RAD)
@@ -201,7 +201,7 @@ def _sky(rng: np.random.Generator) -> Image:
 
 @dataclass(frozen=True, eq=False)
 class _Recipe:
-    paint: Callable[[np.random.Generator], Image]
+    paint: Callable[[np.random.Generator], FloatImage]
     levels: int  # how many times a texture may be halved in each direction
 
 

@@ -17,7 +17,7 @@ from hydranet_ros.datasets.kitti import KittiFolder
 from hydranet_ros.errors import FileError, HydraNetError
 from hydranet_ros.files import whole_file
 from hydranet_ros.geometry import lie
-from hydranet_ros.geometry.camera import Image
+from hydranet_ros.geometry.camera import Image, StereoCamera
 from hydranet_ros.geometry.lie import Array
 from hydranet_ros.gyro.flow import FlowConfig, FlowEstimator, farneback, unchecked_flow
 from hydranet_ros.gyro.grid import CanonicalGrid, CanonicalView, GridFlow
@@ -178,7 +178,7 @@ class CroppedFlow:
 
 def kitti_pairs(config: TrainingConfig, folder: str) -> FlowPairs:
     """All pairs of a sequence, forwards and backwards."""
-    source = KittiFolder(folder)
+    source = KittiFolder(folder, cameras="mono")
     if source.T_w_c is None:
         raise HydraNetError(
             f"{folder}: has no ground truth to learn from: put it into poses.txt there, or into "
@@ -191,13 +191,9 @@ def kitti_pairs(config: TrainingConfig, folder: str) -> FlowPairs:
     if network.grid is None:
         flow = CroppedFlow(*network.input_shape[1:])
     else:
-        flow = _grid_flow(source, images[0], config.data.flow, network.grid)
+        camera = source.camera.left if isinstance(source.camera, StereoCamera) else source.camera
+        height, width = images[0].shape
+        method = unchecked_flow(config.data.flow)
+        flow = FlowEstimator(camera, (height, width), method, network.grid)
     steps = frame_steps(len(images), config.data.gaps)
     return image_pairs(images, source.T_w_c, flow, steps)
-
-
-def _grid_flow(
-    source: KittiFolder, image: Image, method: str, grid: CanonicalGrid
-) -> FlowEstimator:
-    height, width = image.shape
-    return FlowEstimator(source.camera.left, (height, width), unchecked_flow(method), grid)

@@ -8,12 +8,14 @@ the real world will be as new to the network as they are.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 
 from hydranet_ros.geometry.camera import Camera, StereoCamera
 from hydranet_ros.simulation.config import StreetConfig
 
+_MOTIONS: tuple[Literal["car", "robot", "handheld"], ...] = ("car", "robot", "handheld")
 _BASELINE_M = 0.5
 _STRANGE = 100_000  # number of the first strange street
 FIRST_EXACT = 200_000  # number of the first street whose exact flow is learned from
@@ -23,7 +25,7 @@ STREETS_PER_TEXTURE = 20  # textures take longer to make than a drive to render
 def random_street(seed: int, number: int, frames: int) -> StreetConfig:
     """Street `number` of a seed; equal arguments give equal streets, whatever was drawn before."""
     rng = np.random.default_rng([seed, number])
-    motion = str(rng.choice(["car", "robot", "handheld"], p=[0.7, 0.12, 0.18]))
+    motion = _MOTIONS[int(rng.choice(3, p=[0.7, 0.12, 0.18]))]
     width, height, camera = _camera(rng)
     shaking = rng.uniform(0.0, 3.0) if motion == "car" else rng.uniform(0.1, 1.2)
     return StreetConfig(
