@@ -70,7 +70,8 @@ def imports(package: Path, path: Path) -> Iterator[str]:
             start = ".".join((*base, node.module) if node.module else base)
             yield from (f"{start}.{alias.name}" for alias in node.names)
         elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
-            yield from (word.value for word in node.args if isinstance(word, ast.Constant))
+            words = (word.value for word in node.args if isinstance(word, ast.Constant))
+            yield from (word for word in words if isinstance(word, str))
 
 
 def top_level(package: Path, path: Path) -> set[str]:
@@ -117,17 +118,17 @@ def broken_rules(package: Path) -> list[str]:
     graph = room_graph(package)
     broken = [f"{name} has no storey: add it to the plan" for name in graph.keys() - STOREY.keys()]
     for name, imported in graph.items():
-        for other, file in imported.items():
+        for other, where in imported.items():
             if STOREY.get(name, 99) < STOREY.get(other, -1):
-                broken.append(f"{file}: {name} must not import {other}, which stands above it")
+                broken.append(f"{where}: {name} must not import {other}, which stands above it")
     for group in cycles(graph):
-        where = [
+        edges = [
             f"{graph[name][other]} imports {other}"
             for name in group
             for other in group
             if other in graph[name]
         ]
-        broken.append(f"cycle between {', '.join(group)}: {'; '.join(where)}")
+        broken.append(f"cycle between {', '.join(group)}: {'; '.join(edges)}")
     known = {package.name + "." + name for name in (*graph, "__version__")}
     for folder in sorted({path.parent for path in modules(package)}):
         if not (folder / "__init__.py").is_file():
