@@ -41,6 +41,7 @@ class FramesConfig(Configuration):
     base_from_camera: tuple[float, ...] = setting(
         LOOKING_FORWARD,
         "pose of the camera's optical frame in base_frame, x y z qx qy qz qw",
+        None,
         live=False,
     )
 

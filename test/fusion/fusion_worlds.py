@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from hydranet_ros.fusion.config import FusionConfig
+from hydranet_ros.fusion.error_models import RotationModel
 from hydranet_ros.fusion.normal_equations import Kernel
 from hydranet_ros.fusion.window import Window, WindowNoise
 from hydranet_ros.geometry import lie
@@ -17,15 +18,11 @@ PERIOD_NS = 100_000_000
 PERIOD_S = 0.1
 NO_KERNEL = Kernel("none", 1.0)
 
-# A window that takes every covariance at its word.
+# A window that takes every covariance as it is.
 HONEST = {
-    "vo_scale": 1.0,
-    "vo_floor_m": 0.0,
-    "vo_floor_deg": 0.0,
-    "vo_kernel": "none",
-    "rotation_floor_deg": 0.0,
-    "rotation_inflation": 1.0,
-    "rotation_scale_noise": 0.0,
+    "odometry": "own",
+    "odometry_kernel": "none",
+    "rotation": RotationModel(floor_deg=0.0, inflation=1.0, scale_noise=0.0),
     "rotation_kernel": "none",
 }
 

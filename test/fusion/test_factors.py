@@ -73,7 +73,7 @@ def edges(rng: np.random.Generator, states: States, spread: float, with_bias: bo
     T = measured(rng, states, spread)
     C, dt = measured(rng, states, spread)[:, :3, :3], np.array([0.1, 0.35, 1.2])
 
-    given = factors.Edges(INDEX, INDEX, np.concatenate([T[:, :3, :3], C]), T[:, :3, 3], dt)
+    given = factors.EdgeFactors(INDEX, INDEX, np.concatenate([T[:, :3, :3], C]), T[:, :3, 3], dt)
 
     def linearise(s: States) -> tuple[Linear, Linear]:
         return factors.linearise_edges(s, given, with_bias)

@@ -11,7 +11,8 @@ from scipy.stats import chi2
 
 from hydranet_ros.datasets.recording import read_recording
 from hydranet_ros.fusion.config import FusionConfig
-from hydranet_ros.fusion.gating import Gate, Motion, SourceStatistics, Turn, nis
+from hydranet_ros.fusion.error_models import OdometryModel, RotationModel
+from hydranet_ros.fusion.gating import Gate, RelativeMotion, SourceStatistics, Turn, nis
 from hydranet_ros.fusion.sliding_window import Rejection, SlidingWindowFusion
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.estimates import RelativePose, RelativeRotation
@@ -65,7 +66,7 @@ def test_a_motion_given_a_turn_is_the_kalman_update() -> None:
     Sigma, Sigma_turn = correlated(rng, [0.01] * 6), correlated(rng, [0.01] * 3)
     T = lie.se3_exp(rng.normal(size=6))
     phi = np.array([0.004, -0.003, 0.005])
-    updated = Motion(T[:3, :3], T[:3, 3], Sigma).given(
+    updated = RelativeMotion(T[:3, :3], T[:3, 3], Sigma).given(
         Turn(lie.so3_exp(phi) @ T[:3, :3], Sigma_turn)
     )
     information = np.linalg.inv(Sigma)
@@ -82,8 +83,8 @@ def test_motions_compose_as_their_poses() -> None:
     rng = np.random.default_rng(1)
     first, second = lie.se3_exp(rng.normal(size=(2, 6)))
     Sigma_1, Sigma_2 = correlated(rng, [0.01] * 6), correlated(rng, [0.01] * 6)
-    whole = Motion(first[:3, :3], first[:3, 3], Sigma_1).then(
-        Motion(second[:3, :3], second[:3, 3], Sigma_2)
+    whole = RelativeMotion(first[:3, :3], first[:3, 3], Sigma_1).then(
+        RelativeMotion(second[:3, :3], second[:3, 3], Sigma_2)
     )
     expected = RelativePose(first, Sigma_1, 0, 1).then(RelativePose(second, Sigma_2, 1, 2))
     np.testing.assert_allclose(lie.se3_from(whole.C, whole.r), expected.T_2_1, atol=1e-12)
@@ -92,15 +93,15 @@ def test_motions_compose_as_their_poses() -> None:
 
 def test_the_further_from_the_motion_prior_is_to_blame() -> None:
     gate = Gate(1e-6, 10)
-    prior = Motion(np.eye(3), np.zeros(3), np.eye(6) * 0.01**2)
-    good = Motion(np.eye(3), np.zeros(3), np.eye(6) * 1e-3**2)
+    prior = RelativeMotion(np.eye(3), np.zeros(3), np.eye(6) * 0.01**2)
+    good = RelativeMotion(np.eye(3), np.zeros(3), np.eye(6) * 1e-3**2)
     bad_C = lie.so3_exp([0.0, 0.2, 0.0])
-    bad = Motion(bad_C, np.zeros(3), good.covariance)
+    bad = RelativeMotion(bad_C, np.zeros(3), good.covariance)
     turn, bad_turn = Turn(np.eye(3), np.eye(3) * 1e-6), Turn(bad_C, np.eye(3) * 1e-6)
     assert gate.judge(good, turn, prior)[1] == {}
-    assert list(gate.judge(bad, turn, prior)[1]) == ["vo"]
+    assert list(gate.judge(bad, turn, prior)[1]) == ["odometry"]
     assert list(gate.judge(good, bad_turn, prior)[1]) == ["rotation"]
-    assert list(gate.judge(bad, None, prior)[1]) == ["vo"]
+    assert list(gate.judge(bad, None, prior)[1]) == ["odometry"]
     assert list(gate.judge(None, bad_turn, prior)[1]) == ["rotation"]
     # without a prior the rotation is, and a lone source cannot be tested
     assert list(gate.judge(bad, turn, None)[1]) == ["rotation"]
@@ -129,19 +130,19 @@ def test_honest_sources_have_a_nis_of_their_dimension(
     bias = np.tile(np.deg2rad([bias_deg_s or 0.0, 0.0, 0.0]), (300, 1))
     world = Drive(rng, random_walk_motion(rng, 300, config), SIGMA_VO, SIGMA_HN, bias)
     fusion = SlidingWindowFusion(config)
-    values: dict[str, list[float]] = {"vo": [], "rotation": []}
+    values: dict[str, list[float]] = {"odometry": [], "rotation": []}
     for measured in world.both():
         state = fusion.update(*measured)
         assert state.rejected == ()
         for source, value in state.nis.items():
             values[source].append(value)
     # Neighbouring innovations share a velocity, so that they are not quite independent.
-    vo, rotation = np.array(values["vo"][5:]), np.array(values["rotation"][5:])
+    vo, rotation = np.array(values["odometry"][5:]), np.array(values["rotation"][5:])
     assert vo.mean() == pytest.approx(6, abs=6 * np.sqrt(12 / len(vo)))
     assert rotation.mean() == pytest.approx(3, abs=6 * np.sqrt(6 / len(rotation)))
     assert (vo > chi2.isf(0.05, 6)).mean() == pytest.approx(0.05, abs=0.04)
-    assert fusion.gate.vo.mean_nis == pytest.approx(vo[-100:].mean())
-    assert fusion.gate.vo.accepted == fusion.gate.rotation.accepted == 300
+    assert fusion.gate["odometry"].mean_nis == pytest.approx(vo[-100:].mean())
+    assert fusion.gate["odometry"].accepted == fusion.gate.rotation.accepted == 300
 
 
 # --- wrong ones ----------------------------------------------------------------------------------
@@ -156,11 +157,11 @@ def test_wrong_vo_rotations_are_the_ones_rejected() -> None:
     for i, (vo, rotation) in enumerate(world.both()):
         vo = turned(vo, wrong[i]) if i in wrong else vo
         rejected += fusion.update(vo, rotation).rejected
-    precision, recall, others = score(rejected, "vo", wrong)
+    precision, recall, others = score(rejected, "odometry", wrong)
     assert precision >= 0.9
     assert recall >= 0.9
     assert others == 0
-    assert fusion.gate.vo.rejected == len(rejected)
+    assert fusion.gate["odometry"].rejected == len(rejected)
     assert all(r.reason.startswith("NIS ") for r in rejected)
 
 
@@ -168,7 +169,7 @@ def test_wrong_network_rotations_are_rejected_and_not_vo() -> None:
     rng = np.random.default_rng(5)
     world = drive(600, 6)
     wrong = wrong_turns(rng, 600, 0.02)
-    fusion = SlidingWindowFusion(FusionConfig(rotation_scale_noise=0.0))
+    fusion = SlidingWindowFusion(FusionConfig(rotation=RotationModel(scale_noise=0.0)))
     rejected: list[Rejection] = []
     for i, (vo, rotation) in enumerate(world.both()):
         if i in wrong:
@@ -194,7 +195,7 @@ def test_wrong_vo_rotations_of_a_real_drive_are_the_ones_rejected(recordings: Pa
         vo, rotation = measured
         assert isinstance(vo, RelativePose)
         rejected += fusion.update(turned(vo, wrong[i]) if i in wrong else vo, rotation).rejected
-    precision, recall, _ = score(rejected, "vo", wrong)
+    precision, recall, _ = score(rejected, "odometry", wrong)
     assert precision >= 0.9
     assert recall >= 0.9
 
@@ -210,14 +211,14 @@ def test_a_wrong_vo_edge_moves_nothing_when_rejected() -> None:
         else:
             with_wrong.update(vo, rotation)
             without.update(vo, rotation)
-    assert [r.source for r in last.rejected] == ["vo"]
+    assert [r.source for r in last.rejected] == ["odometry"]
     np.testing.assert_allclose(last.T_w_c, expected.T_w_c, atol=1e-9)
     np.testing.assert_allclose(last.Sigma_c_w, expected.Sigma_c_w, rtol=1e-6, atol=1e-12)
 
 
 def test_a_partner_that_comes_later_unmasks_the_first() -> None:
     """A wrong rotation alone may pass; with VO of the interval at hand it is withdrawn."""
-    config = FusionConfig(angular_acceleration_deg=2000.0, rotation_scale_noise=0.0)
+    config = FusionConfig(angular_acceleration_deg=2000.0, rotation=RotationModel(scale_noise=0.0))
     world = drive(12, 9)
     fusion = SlidingWindowFusion(config)
     for vo, rotation in list(world.both())[:11]:
@@ -253,7 +254,9 @@ def test_a_long_rotation_that_disagrees_with_good_vo_is_rejected() -> None:
 
 def test_a_source_is_believed_again_after_so_many_rejections() -> None:
     """The motion really did change: VO says so again and again, nobody else speaks."""
-    config = FusionConfig(**{**HONEST, "vo_floor_m": 0.01}, max_consecutive_rejections=4)
+    config = FusionConfig(
+        **HONEST, own=OdometryModel(1.0, 0.01, 0.0), max_consecutive_rejections=4
+    )
     fusion = SlidingWindowFusion(config)
     slow, fast = lie.se3_exp([0, 0, -0.1, 0, 0, 0]), lie.se3_exp([0, 0, -30.0, 0, 0, 0])
     said = []

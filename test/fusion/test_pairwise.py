@@ -12,7 +12,7 @@ from scipy.optimize import least_squares
 from hydranet_ros.datasets.recording import Recording, read_recording
 from hydranet_ros.fusion.pairwise import MAX_DETERMINANT, pair_covariances, relax_pairs
 from hydranet_ros.geometry import lie, metrics
-from hydranet_ros.geometry.trajectory import chain
+from hydranet_ros.geometry.odometer import chain
 
 PRINTED = {
     "00": (9.86, 2.83, 1.34, 0.63),

@@ -9,7 +9,7 @@ from scipy.spatial.transform import Rotation
 from scipy.stats import multivariate_normal
 
 from hydranet_ros.geometry import lie, metrics
-from hydranet_ros.geometry.trajectory import chain
+from hydranet_ros.geometry.odometer import chain
 
 
 def street(count: int = 400, seed: int = 3) -> np.ndarray:

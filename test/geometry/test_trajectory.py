@@ -10,10 +10,10 @@ from scipy.spatial.transform import Rotation
 
 from hydranet_ros.errors import FileError, HydraNetError
 from hydranet_ros.geometry import lie
+from hydranet_ros.geometry.odometer import chain
 from hydranet_ros.geometry.trajectory import (
     Trajectory,
     associate,
-    chain,
     read_covariances,
     read_trajectory,
     write_kitti,

@@ -11,7 +11,7 @@ import pytest
 
 from hydranet_ros.datasets.kitti import read_kitti_calibration
 from hydranet_ros.geometry import lie
-from hydranet_ros.geometry.camera import Camera, StereoCamera
+from hydranet_ros.geometry.camera import Camera, Frame, StereoCamera
 from hydranet_ros.stereo_vo.config import StereoVOConfig
 from hydranet_ros.stereo_vo.covariance import Shake
 from hydranet_ros.stereo_vo.features import CornerDetector, cell_size
@@ -249,7 +249,7 @@ class Drive:
 
     def update(self, vo: StereoVO, index: int) -> VOResult:
         frame = self.frames[index]
-        return vo.update(frame.left, frame.right, frame.stamp_ns)
+        return vo.update(Frame(frame.stamp_ns, frame.left, frame.right))
 
     def truth(self, first: int, second: int) -> np.ndarray:
         return lie.se3_inverse(self.frames[second].T_w_c) @ self.frames[first].T_w_c
@@ -306,7 +306,7 @@ def test_callers_may_reuse_their_buffers(drive: Drive) -> None:
     left, right = (np.empty_like(drive.frames[0].left) for _ in range(2))
     for k in range(3):
         left[:], right[:] = drive.frames[k].left, drive.frames[k].right
-        result = vo.update(left, right, drive.frames[k].stamp_ns)
+        result = vo.update(Frame(drive.frames[k].stamp_ns, left, right))
     assert np.linalg.norm(drive.error(result, 1, 2)[:3]) < 0.02
 
 
@@ -322,7 +322,7 @@ def test_bad_frames_are_bridged(drive: Drive, kind: str) -> None:
         right = np.full_like(right, 200)
     else:
         left, right = (cv2.GaussianBlur(image, (0, 0), 12.0) for image in (left, right))
-    lost = vo.update(left, right, stamp)
+    lost = vo.update(Frame(stamp, left, right))
     assert lost.pose is None
     assert not lost.ok
     assert lost.lost in (Lost.FLAT_IMAGE, Lost.TOO_FEW_FEATURES)
@@ -337,7 +337,7 @@ def test_too_many_bad_frames_start_again(drive: Drive) -> None:
     drive.update(vo, 0)
     black = np.zeros_like(drive.frames[0].left)
     for k in (1, 2, 3):
-        assert vo.update(black, black, drive.frames[k].stamp_ns).lost is Lost.FLAT_IMAGE
+        assert vo.update(Frame(drive.frames[k].stamp_ns, black, black)).lost is Lost.FLAT_IMAGE
     again = drive.update(vo, 4)
     assert again.lost is Lost.INITIALISING
     assert again.stamp_1_ns is None
@@ -350,32 +350,52 @@ def test_swapped_cameras_are_told(drive: Drive) -> None:
     vo = StereoVO(drive.camera)
     for k in range(2):
         frame = drive.frames[k]
-        assert vo.update(frame.right, frame.left, frame.stamp_ns).lost is Lost.SWAPPED_CAMERAS
+        assert (
+            vo.update(Frame(frame.stamp_ns, frame.right, frame.left)).lost is Lost.SWAPPED_CAMERAS
+        )
 
 
 def test_unrelated_images_are_no_pair(drive: Drive) -> None:
     vo, frame = StereoVO(drive.camera), drive.frames[0]
     other = textured(*frame.left.shape, seed=3)
-    assert vo.update(frame.left, other, frame.stamp_ns).lost is Lost.NOT_A_STEREO_PAIR
+    assert vo.update(Frame(frame.stamp_ns, frame.left, other)).lost is Lost.NOT_A_STEREO_PAIR
+
+
+def test_after_a_long_gap_it_starts_again_and_keeps_the_rectification(drive: Drive) -> None:
+    vo = StereoVO(drive.camera)
+    for k in range(3):
+        drive.update(vo, k)
+    known, last = vo.rectification, drive.frames[2].stamp_ns
+    frame = drive.frames[3]
+    for seconds, lost in ((0.9, None), (2.5, Lost.LONG_GAP)):
+        result = vo.update(Frame(last + round(seconds * 1e9), frame.left, frame.right))
+        assert result.lost is lost
+        assert not result.bridged
+        known = vo.rectification if lost is None else known
+    np.testing.assert_array_equal(vo.rectification.information, known.information)
+    black = np.zeros_like(frame.left)
+    assert vo.update(Frame(last + round(4.5e9), black, black)).lost is Lost.FLAT_IMAGE
+    assert vo.update(Frame(last + round(4.6e9), frame.left, frame.right)).lost is Lost.INITIALISING
 
 
 def test_a_cut_to_another_place_is_lost_and_starts_again(drive: Drive) -> None:
     vo = StereoVO(drive.camera)
     for k in range(3):
         drive.update(vo, k)
-    elsewhere = vo.update(
-        drive.frames[50].left[:, ::-1].copy(), drive.frames[50].right[:, ::-1].copy(), 10**12
+    left, right = (
+        np.fliplr(each).copy() for each in (drive.frames[50].left, drive.frames[50].right)
     )
+    elsewhere = vo.update(Frame(drive.frames[3].stamp_ns, left, right))
     assert elsewhere.pose is None
     there = Drive(2, seed=12)
     vo = StereoVO(drive.camera)
     for k in range(3):
         drive.update(vo, k)
     first, second = there.frames
-    cut = vo.update(first.left, first.right, 10**9)
+    cut = vo.update(Frame(10**9, first.left, first.right))
     assert cut.lost in (Lost.TOO_FEW_TRACKS, Lost.TOO_FEW_INLIERS, Lost.DEGENERATE_GEOMETRY)
     assert cut.stamp_1_ns == drive.frames[2].stamp_ns
-    result = vo.update(second.left, second.right, 10**9 + 10**8)
+    result = vo.update(Frame(10**9 + 10**8, second.left, second.right))
     assert result.stamp_1_ns == 10**9
     assert np.linalg.norm(there.error(result, 0, 1)[:3]) < 0.04
 
@@ -383,18 +403,20 @@ def test_a_cut_to_another_place_is_lost_and_starts_again(drive: Drive) -> None:
 def test_misuse_is_a_value_error(drive: Drive) -> None:
     vo, frame = StereoVO(drive.camera), drive.frames[0]
     with pytest.raises(ValueError, match=r"one size, got \(188, 620\) and \(187, 620\)"):
-        vo.update(frame.left, frame.right[:-1], 0)
+        vo.update(Frame(0, frame.left, frame.right[:-1]))
     with pytest.raises(ValueError, match=r"uint8, got .* float64"):
-        vo.update(frame.left, frame.right.astype(float), 0)
+        vo.update(Frame(0, frame.left, frame.right.astype(float)))
     with pytest.raises(ValueError, match=r"left image must be \(h, w\) uint8"):
-        vo.update(np.stack([frame.left] * 3, axis=-1), frame.right, 0)
+        vo.update(Frame(0, np.stack([frame.left] * 3, axis=-1), frame.right))
     with pytest.raises(ValueError, match="at least"):
-        vo.update(frame.left[:20], frame.right[:20], 0)
-    vo.update(frame.left, frame.right, 100)
+        vo.update(Frame(0, frame.left[:20], frame.right[:20]))
+    vo.update(Frame(100, frame.left, frame.right))
     with pytest.raises(ValueError, match="stamps must increase, got 100 ns then 100 ns"):
-        vo.update(frame.left, frame.right, 100)
+        vo.update(Frame(100, frame.left, frame.right))
     with pytest.raises(ValueError, match="must stay"):
-        vo.update(frame.left[:, :-2], frame.right[:, :-2], 200)
+        vo.update(Frame(200, frame.left[:, :-2], frame.right[:, :-2]))
+    with pytest.raises(ValueError, match="needs both images"):
+        vo.update(Frame(300, frame.left))
 
 
 # --- the whole on a real street ------------------------------------------------------------------
@@ -416,7 +438,7 @@ def test_real_street(data: Path) -> None:
             cv2.imread(str(next((folder / side).glob(f"{k:06d}.*"))), cv2.IMREAD_GRAYSCALE)
             for side in ("image_0", "image_1")
         ]
-        results.append(vo.update(pair[0], pair[1], int(stamp)))
+        results.append(vo.update(Frame(int(stamp), pair[0], pair[1])))
     assert results[0].lost is Lost.INITIALISING
     found = [r.pose for r in results[1:] if r.pose is not None]
     assert len(found) == count - 1
