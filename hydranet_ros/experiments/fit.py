@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -15,10 +15,11 @@ from tqdm import tqdm
 
 from hydranet_ros.geometry import lie, metrics
 from hydranet_ros.geometry.lie import Array
-from hydranet_ros.gyro.config import Calibration, NetworkConfig
+from hydranet_ros.gyro.config import LARGEST_SCALE, LEAST_SCALE, Calibration, NetworkConfig
 from hydranet_ros.gyro.device import choose_device
 from hydranet_ros.gyro.network import HydraNet, HydraOutput
 from hydranet_ros.gyro.prediction import Prediction, combine
+from hydranet_ros.settings import Configuration, section, setting
 from hydranet_ros.training.config import LossConfig
 from hydranet_ros.training.loss import bootstrap_weights, loss
 
@@ -39,17 +40,16 @@ class Samples(Protocol):
 
 
 @dataclass(frozen=True)
-class FitConfig:
+class FitConfig(Configuration):
     """How a network is trained."""
 
-    epochs: int
-    batch_size: int = 32
-    learning_rate: float = 1e-4
-    seed: int = 0
-    device: str = "auto"
-    decay: bool = False
-    """Let the learning rate fall to zero along a cosine."""
-    loss: LossConfig = field(default_factory=LossConfig)
+    epochs: int = setting(100, "times through all samples", 1)
+    batch_size: int = setting(32, "samples in a batch", 1)
+    learning_rate: float = setting(1e-4, "learning rate of Adam", 1e-9)
+    seed: int = setting(0, "seed of the order of samples, and of dropout")
+    device: str = setting("auto", "auto, cpu, cuda or cuda:N")
+    decay: bool = setting(False, "let the learning rate fall to zero along a cosine")
+    loss: LossConfig = section(LossConfig)
 
 
 def use_threads(count: int) -> None:
@@ -115,7 +115,7 @@ def _loss(model: HydraNet, config: FitConfig, samples: Samples, numbers: list[in
 
 
 @dataclass(frozen=True, eq=False)
-class Evaluation:
+class PredictionErrors:
     """Predictions of a set of samples and their errors Log(q (x) q_true^-1), (n, 3)."""
 
     prediction: Prediction
@@ -151,16 +151,16 @@ class Evaluation:
 
 def evaluate(
     model: HydraNet, samples: Samples, calibration: Calibration | None = None
-) -> Evaluation:
+) -> PredictionErrors:
     """What a network says of all samples, calibrated, and how wrong it is."""
     prediction = combine(heads(model, samples), calibration)
-    return _evaluation(prediction, samples.targets.double().numpy())
+    return _errors(prediction, samples.targets.double().numpy())
 
 
-def _evaluation(prediction: Prediction, truth: Array) -> Evaluation:
+def _errors(prediction: Prediction, truth: Array) -> PredictionErrors:
     inverse = truth * np.array([1.0, -1.0, -1.0, -1.0])
     errors = lie.quaternion_log(lie.quaternion_multiply(prediction.quaternions, inverse))
-    return Evaluation(prediction, errors)
+    return PredictionErrors(prediction, errors)
 
 
 def calibrated(model: HydraNet, samples: Samples) -> Calibration:
@@ -171,11 +171,12 @@ def calibrated(model: HydraNet, samples: Samples) -> Calibration:
     output, truth = heads(model, samples), samples.targets.double().numpy()
     x = y = z = 1.0
     for _ in range(_CALIBRATION_STEPS):
-        found = _evaluation(combine(output, Calibration((x, y, z))), truth)
+        found = _errors(combine(output, Calibration((x, y, z))), truth)
         sigma = np.diagonal(found.prediction.covariance, axis1=1, axis2=2)
-        # What is beyond 5 sigma counts as 5: a few wild errors must not speak for all.
+        # Errors beyond 5 sigma count as 5 sigma: a few outliers must not decide the scale.
         ratio = np.sqrt(np.clip(found.errors**2 / sigma, 0.0, 25.0).mean(axis=0))
-        x, y, z = (float(a * b) for a, b in zip((x, y, z), ratio, strict=True))
+        scales = np.clip(np.array([x, y, z]) * ratio, LEAST_SCALE, LARGEST_SCALE)
+        x, y, z = (float(scale) for scale in scales)
     return Calibration((x, y, z))
 
 

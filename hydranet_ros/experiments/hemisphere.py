@@ -9,14 +9,15 @@ there 2 to 4.5, median trace of Sigma_e beyond 65 deg at least 5 times that insi
 sigma at least 97 % inside and 90 % over the whole test range. Of `paper` the same but for the mean
 error, since 1 pixel of noise leaves no estimate less than 1 deg there: at most 2.0 deg. Sigma_a is
 calibrated on 1500 more views of the training range; `--training paper` leaves that, the loss below
-and the designed diversity out.
+and the designed diversity out. The world is at the end of this file: a camera on a hemisphere that
+looks at a grid of landmarks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import torch
@@ -24,8 +25,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hydranet_ros.experiments.fit import (
-    Evaluation,
     FitConfig,
+    PredictionErrors,
     calibrated,
     evaluate,
     fit,
@@ -37,6 +38,7 @@ from hydranet_ros.geometry import lie, metrics
 from hydranet_ros.geometry.camera import Camera
 from hydranet_ros.geometry.lie import Array
 from hydranet_ros.gyro.config import NetworkConfig, preset
+from hydranet_ros.settings import Configuration, dump, setting
 from hydranet_ros.training.config import LossConfig
 
 if TYPE_CHECKING:
@@ -79,24 +81,24 @@ FITS = {
 
 
 @dataclass(frozen=True)
-class Settings:
+class HemisphereSettings(Configuration):
     """What is run."""
 
-    preset: str = "paper"
-    """Of the world."""
-    training: str = "default"
-    """Network and training: `paper`'s, or `default` with designed diversity."""
-    seed: int = 0
-    views: int = 15_000
-    test_views: int = 500
-    epochs: int | None = None
+    preset: Literal["paper", "published"] = setting("paper", "the world that is seen")
+    training: Literal["default", "paper"] = setting(
+        "default", "network and training: the paper's, or heads that differ by design"
+    )
+    seed: int = setting(0, "seed of views and weights")
+    views: int = setting(15_000, "views to learn from", 1)
+    test_views: int = setting(500, "views to test on", 2)
+    epochs: int | None = setting(None, "epochs; None is what the training has", 1)
 
-    def quick(self) -> Settings:
+    def quick(self) -> HemisphereSettings:
         """Fewer views, fewer epochs."""
         return replace(self, views=2000, epochs=12)
 
 
-def run(settings: Settings, quick: bool = False) -> Outcome:
+def run(settings: HemisphereSettings, quick: bool = False) -> Outcome:
     """Train and test."""
     settings = settings.quick() if quick else settings
     world, rng = PRESETS[settings.preset], np.random.default_rng(settings.seed)
@@ -114,7 +116,7 @@ def run(settings: Settings, quick: bool = False) -> Outcome:
     return Outcome(
         figures,
         _report(settings, figures),
-        {"quick": quick, **asdict(settings), "fit": asdict(config)},
+        {"quick": quick, **dump(settings), "fit": dump(config)},
         EXPECTED.get((settings.preset, settings.training, quick), {}),
         {"test": _rows(found, test)},
         {
@@ -125,7 +127,7 @@ def run(settings: Settings, quick: bool = False) -> Outcome:
     )
 
 
-def _figures(found: Evaluation, test: Views, spacing_m: float) -> dict[str, float]:
+def _figures(found: PredictionErrors, test: Views, spacing_m: float) -> dict[str, float]:
     inside = np.abs(test.polar_deg) <= TRAIN_DEG
     beyond = np.abs(test.polar_deg) >= BEYOND_DEG
     spread = _trace(found.prediction.epistemic)
@@ -138,7 +140,7 @@ def _figures(found: Evaluation, test: Views, spacing_m: float) -> dict[str, floa
     return figures
 
 
-def _part(found: Evaluation, part: NDArray[np.bool_]) -> dict[str, float]:
+def _part(found: PredictionErrors, part: NDArray[np.bool_]) -> dict[str, float]:
     Sigma = found.prediction.covariance[part]
     nll, nees = metrics.mean_nll_and_nees(found.errors[part], Sigma)
     return {
@@ -164,7 +166,7 @@ def _median_deg(covariance: Array) -> float:
 # --- output --------------------------------------------------------------------------------------
 
 
-def _report(settings: Settings, figures: dict[str, float]) -> str:
+def _report(settings: HemisphereSettings, figures: dict[str, float]) -> str:
     lines = [
         f"world '{settings.preset}', training '{settings.training}'",
         f"{'':<24}{'inside 60 deg':>15}{'beyond 65 deg':>15}",
@@ -186,7 +188,7 @@ def _report(settings: Settings, figures: dict[str, float]) -> str:
     return "\n".join(lines)
 
 
-def _rows(found: Evaluation, test: Views) -> list[Row]:
+def _rows(found: PredictionErrors, test: Views) -> list[Row]:
     errors = np.degrees(found.errors)
     total = found.sigmas_deg(found.prediction.covariance)
     direct = found.sigmas_deg(found.prediction.aleatoric)
@@ -201,7 +203,7 @@ def _rows(found: Evaluation, test: Views) -> list[Row]:
     return rows
 
 
-def _plot_errors(found: Evaluation, test: Views) -> Figure:
+def _plot_errors(found: PredictionErrors, test: Views) -> Figure:
     bands = {
         "3 sigma of Sigma_t": found.sigmas_deg(found.prediction.covariance),
         "3 sigma of Sigma_a": found.sigmas_deg(found.prediction.aleatoric),
@@ -210,7 +212,7 @@ def _plot_errors(found: Evaluation, test: Views) -> Figure:
     return error_bands(test.polar_deg, np.degrees(found.errors), bands, label)
 
 
-def _plot_epistemic(found: Evaluation, test: Views) -> Figure:
+def _plot_epistemic(found: PredictionErrors, test: Views) -> Figure:
     figure, ((axes,),) = grid(1, 1, 6.0, 3.5)
     for name, covariance in (
         ("epistemic", found.prediction.epistemic),
@@ -246,7 +248,7 @@ NOISE_PX = 1.0
 
 
 @dataclass(frozen=True)
-class Preset:
+class HemispherePreset:
     """What the paper's text and the authors' published figure disagree on."""
 
     name: str
@@ -258,8 +260,8 @@ class Preset:
 
 
 PRESETS = {
-    "paper": Preset("paper", spacing_m=1.0, test_deg=80.0, sweep=False),
-    "published": Preset("published", spacing_m=3.0, test_deg=81.0, sweep=True),
+    "paper": HemispherePreset("paper", spacing_m=1.0, test_deg=80.0, sweep=False),
+    "published": HemispherePreset("published", spacing_m=3.0, test_deg=81.0, sweep=True),
 }
 TRAIN_DEG, TRAIN_OTHER_DEG, TEST_OTHER_DEG = 60.0, 45.0, 20.0
 
@@ -322,13 +324,13 @@ def views(angles_deg: Array, spacing_m: float, rng: np.random.Generator) -> View
     )
 
 
-def training_views(preset: Preset, count: int, rng: np.random.Generator) -> Views:
+def training_views(preset: HemispherePreset, count: int, rng: np.random.Generator) -> Views:
     """Angles uniform within +-60 deg about x and +-45 about y and z."""
     limits = np.array([TRAIN_DEG, TRAIN_OTHER_DEG, TRAIN_OTHER_DEG])
     return views(rng.uniform(-limits, limits, (count, 3)), preset.spacing_m, rng)
 
 
-def test_views(preset: Preset, count: int, rng: np.random.Generator) -> Views:
+def test_views(preset: HemispherePreset, count: int, rng: np.random.Generator) -> Views:
     """Beyond the training range about x; within +-20 deg about y and z."""
     limits = np.array([preset.test_deg, TEST_OTHER_DEG, TEST_OTHER_DEG])
     angles = rng.uniform(-limits, limits, (count, 3))

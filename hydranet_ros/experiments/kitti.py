@@ -31,7 +31,8 @@ from hydranet_ros.fusion.pairwise import relax_pairs
 from hydranet_ros.fusion.sliding_window import SlidingWindowFusion
 from hydranet_ros.geometry import lie, metrics
 from hydranet_ros.geometry.lie import Array
-from hydranet_ros.geometry.trajectory import chain, read_npz_array
+from hydranet_ros.geometry.odometer import chain
+from hydranet_ros.geometry.trajectory import read_npz_array
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -54,7 +55,7 @@ DOWNSAMPLING = 5  # of the regression plots, as in the paper: 10 Hz to 2 Hz
 
 
 @dataclass(frozen=True, eq=False)
-class Drive:
+class RecordedDrive:
     """A recorded sequence: the network's errors, and the trajectories that came of it."""
 
     recording: Recording
@@ -107,7 +108,7 @@ def run(recordings: Path, quick: bool = False) -> Outcome:
     )
 
 
-def read_drive(path: Path, quick: bool) -> Drive:
+def read_drive(path: Path, quick: bool) -> RecordedDrive:
     """Read a recording, and fuse it in the paper's way and, unless quick, in the window."""
     if not path.is_file():
         raise FileError(path, "is missing: name the folder of recordings with --recordings")
@@ -123,7 +124,7 @@ def read_drive(path: Path, quick: bool) -> Drive:
     }
     if not quick:
         trajectories["window"] = _window(recording, path.stem)
-    return Drive(recording, errors, trajectories)
+    return RecordedDrive(recording, errors, trajectories)
 
 
 def _window(recording: Recording, name: str) -> Array:
@@ -135,7 +136,7 @@ def _window(recording: Recording, name: str) -> Array:
     return np.array(poses)
 
 
-def _figures(drive: Drive) -> dict[str, float]:
+def _figures(drive: RecordedDrive) -> dict[str, float]:
     nll, nees = metrics.mean_nll_and_nees(drive.errors, drive.Sigma)
     angles = np.degrees(np.linalg.norm(drive.errors, axis=1))
     figures = {"network.mean_deg": float(angles.mean()), "network.nll": nll, "network.nees": nees}
@@ -159,7 +160,7 @@ def _network_rows(figures: dict[str, float]) -> list[Row]:
     ]
 
 
-def _fusion_rows(drives: dict[str, Drive], figures: dict[str, float]) -> list[Row]:
+def _fusion_rows(drives: dict[str, RecordedDrive], figures: dict[str, float]) -> list[Row]:
     return [
         {"sequence": name, "estimator": kind}
         | {key: figures[f"{name}.{kind}.{key}"] for key in COLUMNS}
@@ -168,7 +169,7 @@ def _fusion_rows(drives: dict[str, Drive], figures: dict[str, float]) -> list[Ro
     ]
 
 
-def _report(drives: dict[str, Drive], figures: dict[str, float]) -> str:
+def _report(drives: dict[str, RecordedDrive], figures: dict[str, float]) -> str:
     lines = [f"{'network':<16}{'mean error deg':>16}{'NLL':>10}"]
     for name in SEQUENCES:
         degrees, nll = (figures[f"{name}.network.{key}"] for key in ("mean_deg", "nll"))
@@ -181,7 +182,7 @@ def _report(drives: dict[str, Drive], figures: dict[str, float]) -> str:
     return "\n".join(lines)
 
 
-def _plot_histograms(drives: dict[str, Drive]) -> Figure:
+def _plot_histograms(drives: dict[str, RecordedDrive]) -> Figure:
     figure, axes = grid(len(drives), 3, 3.0, 2.2)
     bins = np.linspace(-SHOWN_DEG, SHOWN_DEG, 81)
     for row, (name, drive) in zip(axes, drives.items(), strict=True):
@@ -192,7 +193,7 @@ def _plot_histograms(drives: dict[str, Drive]) -> Figure:
     return figure
 
 
-def _plot_trajectory(drive: Drive) -> Figure:
+def _plot_trajectory(drive: RecordedDrive) -> Figure:
     """From above, in the first camera's frame: the world's axes depend on the ground truth."""
     figure, ((axes,),) = grid(1, 1, 5.0, 5.0)
     T_c_w = lie.se3_inverse(drive.truth[0])
@@ -207,7 +208,7 @@ def _plot_trajectory(drive: Drive) -> Figure:
     return figure
 
 
-def _plot_regression(drive: Drive) -> Figure:
+def _plot_regression(drive: RecordedDrive) -> Figure:
     """Errors over the drive with 3 sigma: the covariance grows in turns."""
     part = slice(None, None, DOWNSAMPLING)
     sigma = np.degrees(np.sqrt(np.diagonal(drive.Sigma[part], axis1=1, axis2=2)))

@@ -21,11 +21,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hydranet_ros.errors import FileError, HydraNetError
-from hydranet_ros.experiments.fit import Evaluation
+from hydranet_ros.experiments.fit import PredictionErrors
 from hydranet_ros.experiments.outcome import Outcome
 from hydranet_ros.experiments.plots import AXES, error_bands, grid
 from hydranet_ros.gyro.device import choose_device
 from hydranet_ros.gyro.prediction import combine
+from hydranet_ros.settings import dump
 from hydranet_ros.training.calibration import evaluate
 from hydranet_ros.training.config import PAPER, TrainingConfig
 from hydranet_ros.training.data import FlowDataset, default_cache, prepare
@@ -37,14 +38,14 @@ if TYPE_CHECKING:
 
 QUICK = replace(
     PAPER,
-    network={"input_shape": (2, 64, 64), "heads": 5, "head_hidden": 64},
+    network={"input_shape": [2, 64, 64], "heads": 5, "head_hidden": 64},
     epochs=2,
     learning_rate=5e-4,
 )
 
 
 @dataclass(frozen=True)
-class Settings:
+class KittiTrainingSettings:
     """What is run."""
 
     dataset: Path
@@ -64,7 +65,7 @@ class Split:
     test: FlowDataset
 
 
-def run(settings: Settings, quick: bool = False) -> Outcome:
+def run(settings: KittiTrainingSettings, quick: bool = False) -> Outcome:
     """Train and test; the weights of a quick run are thrown away."""
     base = replace(QUICK if quick else PAPER, seed=settings.seed)
     name, config, split = read_split(settings, base)
@@ -75,7 +76,7 @@ def run(settings: Settings, quick: bool = False) -> Outcome:
     return Outcome(
         figures,
         _report(name, figures),
-        {"quick": quick, "test": name, "training": config.as_dict()},
+        {"quick": quick, "test": name, "training": dump(config)},
         tables={"network": [{"sequence": name, **figures}]},
         plots={
             "regression": lambda: _plot_regression(found),
@@ -84,7 +85,7 @@ def run(settings: Settings, quick: bool = False) -> Outcome:
     )
 
 
-def _train(config: TrainingConfig, split: Split, folder: Path) -> Evaluation:
+def _train(config: TrainingConfig, split: Split, folder: Path) -> PredictionErrors:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -95,10 +96,12 @@ def _train(config: TrainingConfig, split: Split, folder: Path) -> Evaluation:
         training.run()
     tested = evaluate(training.best_network(), split.test)
     prediction = combine(tested.output)
-    return Evaluation(prediction, tested.errors(prediction))
+    return PredictionErrors(prediction, tested.errors(prediction))
 
 
-def read_split(settings: Settings, config: TrainingConfig) -> tuple[str, TrainingConfig, Split]:
+def read_split(
+    settings: KittiTrainingSettings, config: TrainingConfig
+) -> tuple[str, TrainingConfig, Split]:
     """The test sequence, one for validation, and all others to learn from."""
     names = find_sequences(settings.dataset)
     test = settings.test or names[0]
@@ -143,7 +146,7 @@ def part(pairs: FlowPairs, start: float, end: float, both_ways: bool = True) -> 
 # --- output --------------------------------------------------------------------------------------
 
 
-def _figures(split: Split, found: Evaluation) -> dict[str, float]:
+def _figures(split: Split, found: PredictionErrors) -> dict[str, float]:
     # A network that always says "no rotation" is wrong by the rotation itself.
     half = np.linalg.norm(split.test.targets[:, 1:].double().numpy(), axis=1)
     return {
@@ -164,14 +167,14 @@ def _report(name: str, figures: dict[str, float]) -> str:
     )
 
 
-def _plot_regression(found: Evaluation) -> Figure:
+def _plot_regression(found: PredictionErrors) -> Figure:
     errors = np.degrees(found.errors)
     bands = {"3 sigma of Sigma_t": found.sigmas_deg(found.prediction.covariance)}
     frames = np.arange(len(errors), dtype=np.float64)
     return error_bands(frames, errors, bands, "frame")
 
 
-def _plot_histograms(found: Evaluation) -> Figure:
+def _plot_histograms(found: PredictionErrors) -> Figure:
     figure, axes = grid(1, 3, 3.0, 2.5)
     for i, each in enumerate(axes[0]):
         each.hist(np.degrees(found.errors[:, i]), 50)

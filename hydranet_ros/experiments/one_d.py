@@ -6,7 +6,7 @@
 
 Expected of `published`, median NLL over the repetitions: bagging 1.3 to 1.75, HydraNet 1.5 to 1.8,
 direct sigma 1.8 to 3.4, dropout 3.3 to 9.5, HydraNet without sigma_a above 6: the paper's ranking.
-All repetitions of a method train at once, as one batched computation (stacked.py).
+All repetitions of a method train at once, as one batched computation (one_d_networks.py).
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from math import inf
 from multiprocessing import get_context
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor
@@ -29,9 +29,9 @@ from hydranet_ros.experiments.one_d_methods import (
     METHODS,
     PRESETS,
     TEST_RANGE,
+    FunctionSamples,
     Method,
     Predicted,
-    Samples,
     function,
     predict,
     test_set,
@@ -40,6 +40,7 @@ from hydranet_ros.experiments.one_d_methods import (
 )
 from hydranet_ros.experiments.outcome import Expected, Outcome, Row
 from hydranet_ros.experiments.plots import boxes, grid, sigma_shades
+from hydranet_ros.settings import Configuration, dump, setting
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -63,20 +64,23 @@ TRAINING_SAMPLES, TEST_SAMPLES = 1000, 100
 
 
 @dataclass(frozen=True)
-class Settings:
+class OneDSettings(Configuration):
     """What is run."""
 
-    preset: str = "paper"
-    seed: int = 0
-    repetitions: int = 100
-    epochs: int = 3000
-    target_noise: tuple[float, ...] = (0.0, 0.1, 0.5, 1.0)
-    noise_repetitions: int = 25
-    alone_epochs: int = 300
-    """Of the one repetition that is trained alone, for the comparison of times."""
-    workers: int = 2
+    preset: Literal["paper", "published"] = setting("paper", "the function and its noise")
+    seed: int = setting(0, "seed of samples and weights")
+    repetitions: int = setting(100, "trainings of each method", 1)
+    epochs: int = setting(3000, "epochs of each training", 1)
+    target_noise: tuple[float, ...] = setting(
+        (0.0, 0.1, 0.5, 1.0), "standard deviations of the noise on each head's targets"
+    )
+    noise_repetitions: int = setting(25, "trainings at each level of that noise", 1)
+    alone_epochs: int = setting(
+        300, "epochs of the one training that runs alone, to compare times", 1
+    )
+    workers: int = setting(2, "processes", 1)
 
-    def quick(self) -> Settings:
+    def quick(self) -> OneDSettings:
         """A tenth of the training, few repetitions, one process."""
         return replace(
             self, repetitions=6, epochs=200, noise_repetitions=3, alone_epochs=20, workers=1
@@ -88,7 +92,7 @@ class Job:
     """A method, all of its repetitions, at once; target noise of each, if any."""
 
     method: Method
-    settings: Settings
+    settings: OneDSettings
     repetitions: int
     target_noise: tuple[float, ...] = (0.0,)
     epochs: int = 0
@@ -105,7 +109,7 @@ class Job:
 class Trained:
     """What the networks of a job say about the test set, and how long their training took."""
 
-    test: Samples
+    test: FunctionSamples
     predicted: Predicted
     seconds: float
 
@@ -120,7 +124,7 @@ class Trained:
         return self.predicted.mse(self.test.y)
 
 
-def run(settings: Settings, quick: bool = False) -> Outcome:
+def run(settings: OneDSettings, quick: bool = False) -> Outcome:
     """Train everything, evaluate, compare."""
     settings = settings.quick() if quick else settings
     start = time.perf_counter()
@@ -135,7 +139,7 @@ def run(settings: Settings, quick: bool = False) -> Outcome:
     return Outcome(
         figures,
         _report(main, timing),
-        {"quick": quick, **asdict(settings)} | {"target_noise": list(settings.target_noise)},
+        {"quick": quick, **dump(settings)},
         EXPECTED.get((settings.preset, quick), {}),
         {"repetitions": _rows(main), "target_noise": _noise_rows(noisy)},
         _plots(_training_data(settings), main, noisy),
@@ -146,7 +150,7 @@ def run(settings: Settings, quick: bool = False) -> Outcome:
 # --- training ------------------------------------------------------------------------------------
 
 
-def _jobs(settings: Settings) -> dict[str, Job]:
+def _jobs(settings: OneDSettings) -> dict[str, Job]:
     preset = PRESETS[settings.preset]
     direct = replace(METHODS["direct"], optimiser=preset.direct_optimiser)
     methods = METHODS | {"direct": direct}
@@ -185,47 +189,47 @@ def train_job(job: Job, show: bool) -> Trained:
     data = training_set(preset, job.repetitions, TRAINING_SAMPLES, rng)
     test = test_set(preset, job.repetitions, TEST_SAMPLES, rng)
     data, test = _repeated(data, levels), _repeated(test, levels)
-    data = _with_target_noise(data, job, rng)
+    data = with_target_noise(data, job, rng)
     start = time.perf_counter()
     stacks = train(job.method, data, job.epochs, rng, partial(_bar, job.method.name, show))
     seconds = time.perf_counter() - start
     return Trained(test, predict(job.method, stacks, test.x), seconds)
 
 
-def _repeated(samples: Samples, times: int) -> Samples:
-    return Samples(
+def _repeated(samples: FunctionSamples, times: int) -> FunctionSamples:
+    return FunctionSamples(
         samples.x.repeat(times, 1), samples.y.repeat(times, *[1] * (samples.y.ndim - 1))
     )
 
 
-def _with_target_noise(data: Samples, job: Job, rng: torch.Generator) -> Samples:
+def with_target_noise(data: FunctionSamples, job: Job, rng: torch.Generator) -> FunctionSamples:
     """Give every head targets of its own, with noise of the level of its repetition."""
     sigma = torch.tensor(job.target_noise).repeat_interleave(job.repetitions)
     if not sigma.any():
         return data
     heads = job.method.heads - job.method.likelihood
     noise = torch.randn(len(data.y), heads, data.y.shape[-1], generator=rng)
-    return Samples(data.x, data.y[:, None] + sigma[:, None, None] * noise)
+    return FunctionSamples(data.x, data.y[:, None] + sigma[:, None, None] * noise)
 
 
 def _bar(what: str, show: bool, epochs: range) -> Iterator[int]:
     yield from tqdm(epochs, desc=what, unit="epoch", disable=None if show else True, leave=False)
 
 
-def _alone(settings: Settings, method: Method) -> float:
+def _alone(settings: OneDSettings, method: Method) -> float:
     """Seconds that one repetition takes when it is trained by itself, from a part of it."""
     job = Job(method, settings, 1, epochs=settings.alone_epochs)
     return train_job(job, False).seconds * settings.epochs / settings.alone_epochs
 
 
-def _by_noise(settings: Settings, clean: Trained, noisy: Trained) -> dict[float, Tensor]:
+def _by_noise(settings: OneDSettings, clean: Trained, noisy: Trained) -> dict[float, Tensor]:
     """NLL of the repetitions at each level of target noise."""
     count = settings.noise_repetitions
     parts = iter(torch.split(noisy.nll, count))
     return {level: next(parts) if level else clean.nll[:count] for level in settings.target_noise}
 
 
-def _training_data(settings: Settings) -> Samples:
+def _training_data(settings: OneDSettings) -> FunctionSamples:
     rng = torch.Generator().manual_seed(settings.seed)
     return training_set(PRESETS[settings.preset], settings.repetitions, TRAINING_SAMPLES, rng)
 
@@ -249,7 +253,7 @@ def _figures(main: dict[str, Trained], noisy: dict[str, dict[float, Tensor]]) ->
 
 
 def _timing(
-    settings: Settings, main: dict[str, Trained], alone: dict[str, float], elapsed: float
+    settings: OneDSettings, main: dict[str, Trained], alone: dict[str, float], elapsed: float
 ) -> dict[str, float]:
     timing = {f"seconds.{name}": trained.seconds for name, trained in main.items()}
     timing |= {f"alone_seconds.{name}": seconds for name, seconds in alone.items()}
@@ -299,7 +303,7 @@ _HEIGHT = 12.0
 
 
 def _plots(
-    data: Samples, main: dict[str, Trained], noisy: dict[str, dict[float, Tensor]]
+    data: FunctionSamples, main: dict[str, Trained], noisy: dict[str, dict[float, Tensor]]
 ) -> dict[str, Callable[[], Figure]]:
     """Every figure of the paper, by the name of its file."""
     titles = {METHODS[name].title: trained for name, trained in main.items()}
@@ -313,7 +317,7 @@ def _plots(
     }
 
 
-def _data(data: Samples, test: Samples) -> Figure:
+def _data(data: FunctionSamples, test: FunctionSamples) -> Figure:
     figure, ((axes,),) = grid(1, 1, 6.0, 4.0)
     _truth(axes)
     axes.plot(data.x[0], data.y[0], ".", markersize=2, label="training set")
@@ -322,7 +326,7 @@ def _data(data: Samples, test: Samples) -> Figure:
     return figure
 
 
-def _uncertainty(data: Samples, trained: dict[str, Trained]) -> Figure:
+def _uncertainty(data: FunctionSamples, trained: dict[str, Trained]) -> Figure:
     """Of each method, the repetition whose NLL is the median one."""
     figure, axes = grid(1, len(trained))
     for each, (title, result) in zip(axes[0], trained.items(), strict=True):
@@ -331,7 +335,7 @@ def _uncertainty(data: Samples, trained: dict[str, Trained]) -> Figure:
     return figure
 
 
-def _samples(data: Samples, trained: dict[str, Trained]) -> Figure:
+def _samples(data: FunctionSamples, trained: dict[str, Trained]) -> Figure:
     count = min(SAMPLES, len(data.x))
     figure, axes = grid(len(trained), count)
     for row, (title, result) in zip(axes, trained.items(), strict=True):
@@ -341,7 +345,7 @@ def _samples(data: Samples, trained: dict[str, Trained]) -> Figure:
     return figure
 
 
-def _prediction(axes: Axes, data: Samples, trained: Trained, repetition: int) -> None:
+def _prediction(axes: Axes, data: FunctionSamples, trained: Trained, repetition: int) -> None:
     _truth(axes)
     axes.plot(data.x[repetition], data.y[repetition], ".", color="black", markersize=1)
     found = trained.predicted

@@ -81,7 +81,7 @@ class Predicted:
 
 def train(
     method: Method,
-    data: Samples,
+    data: FunctionSamples,
     epochs: int,
     rng: torch.Generator,
     progress: Callable[[range], Iterator[int]] = iter,
@@ -92,12 +92,12 @@ def train(
     block by block, each with the networks of some repetitions that fit a core's cache together.
     """
     sizes = _block_sizes(method, len(data.x))
-    data = _resampled(data, method.members, rng)
+    data = resampled(data, method.members, rng)
     if data.y.ndim == 2:
-        data = Samples(data.x, data.y[:, None])
+        data = FunctionSamples(data.x, data.y[:, None])
     stacks = [Stack(method.shape(size), rng, method.dropout) for size in sizes]
     networks = [stack.shape.networks for stack in stacks]
-    parts = map(Samples, torch.split(data.x, networks), torch.split(data.y, networks))
+    parts = map(FunctionSamples, torch.split(data.x, networks), torch.split(data.y, networks))
     optimiser = _adam if method.optimiser == "adam" else _sgd
     blocks = [
         (stack, part, optimiser(stack, method)) for stack, part in zip(stacks, parts, strict=True)
@@ -122,14 +122,14 @@ def _block_sizes(method: Method, repetitions: int) -> list[int]:
     return [min(size, repetitions - start) for start in range(0, repetitions, size)]
 
 
-def _resampled(data: Samples, members: int, rng: torch.Generator) -> Samples:
+def resampled(data: FunctionSamples, members: int, rng: torch.Generator) -> FunctionSamples:
     """Every member's own bootstrap sample; a single member keeps the data."""
     if members == 1:
         return data
     count = data.x.shape[1]
     index = torch.randint(count, (len(data.x) * members, count), generator=rng)
     x, y = (each.repeat_interleave(members, dim=0) for each in (data.x, data.y))
-    return Samples(x.gather(1, index), y.gather(1, index))
+    return FunctionSamples(x.gather(1, index), y.gather(1, index))
 
 
 def square_gradient(output: Tensor, y: Tensor) -> Tensor:
@@ -216,7 +216,7 @@ TEST_RANGE = -2.0, 2.0
 
 
 @dataclass(frozen=True)
-class Preset:
+class OneDPreset:
     """What the paper's text and the authors' published numbers disagree on."""
 
     name: str
@@ -227,15 +227,15 @@ class Preset:
 
 
 PRESETS = {
-    "paper": Preset("paper", noise_sigma=3.0, uniform_test=True, direct_optimiser="sgd"),
-    "published": Preset(
+    "paper": OneDPreset("paper", noise_sigma=3.0, uniform_test=True, direct_optimiser="sgd"),
+    "published": OneDPreset(
         "published", noise_sigma=0.03, uniform_test=False, direct_optimiser="adam"
     ),
 }
 
 
 @dataclass(frozen=True)
-class Samples:
+class FunctionSamples:
     """Inputs and targets of R repetitions, (R, samples) each."""
 
     x: Tensor
@@ -247,21 +247,25 @@ def function(x: Tensor, noise: Tensor | float = 0.0) -> Tensor:
     return x + torch.sin(4.0 * (x + noise)) + torch.sin(13.0 * (x + noise)) + noise
 
 
-def training_set(preset: Preset, repetitions: int, samples: int, rng: torch.Generator) -> Samples:
+def training_set(
+    preset: OneDPreset, repetitions: int, samples: int, rng: torch.Generator
+) -> FunctionSamples:
     """Each repetition draws its own inputs, uniformly over both intervals, and its own noise."""
     (low, high), (low_2, high_2) = TRAIN_INTERVALS
     along = (high - low + high_2 - low_2) * torch.rand(repetitions, samples, generator=rng)
     x = torch.where(along < high - low, low + along, low_2 + along - (high - low))
     noise = preset.noise_sigma * torch.randn(x.shape, generator=rng)
-    return Samples(x, function(x, noise))
+    return FunctionSamples(x, function(x, noise))
 
 
-def test_set(preset: Preset, repetitions: int, samples: int, rng: torch.Generator) -> Samples:
+def test_set(
+    preset: OneDPreset, repetitions: int, samples: int, rng: torch.Generator
+) -> FunctionSamples:
     """As the preset says; sorted, so that it plots."""
     low, high = TEST_RANGE
     if not preset.uniform_test:
         x = torch.linspace(low, high, samples).expand(repetitions, samples).contiguous()
-        return Samples(x, function(x))
+        return FunctionSamples(x, function(x))
     x = (low + (high - low) * torch.rand(repetitions, samples, generator=rng)).sort(dim=1).values
     noise = preset.noise_sigma * torch.randn(x.shape, generator=rng)
-    return Samples(x, function(x, noise))
+    return FunctionSamples(x, function(x, noise))

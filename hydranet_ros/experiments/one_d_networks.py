@@ -47,7 +47,7 @@ class Stack:
         count = sum(rows * columns for rows, columns in shape.layers)
         self.parameters = torch.empty(shape.networks * count)
         self.gradient = torch.zeros_like(self.parameters)
-        self._W, self._dW = self._views(self.parameters), self._views(self.gradient)
+        self._W, self._dW = self.layers(self.parameters), self.layers(self.gradient)
         for weights, (_, columns) in zip(self._W, shape.layers, strict=True):
             bound = 1.0 / sqrt(columns - 1)  # as nn.Linear draws them
             weights.uniform_(-bound, bound, generator=generator)
@@ -55,8 +55,8 @@ class Stack:
         self._offset = torch.tensor(-SELU_ALPHA)
         self._buffers: dict[int, _Buffers] = {}
 
-    def _views(self, flat: Tensor) -> list[Tensor]:
-        """(R, rows, columns) of each layer; one after the other, so that each is contiguous."""
+    def layers(self, flat: Tensor) -> list[Tensor]:
+        """Views of `parameters` or `gradient`: (R, rows, columns) of each layer, the bias last."""
         views, start = [], 0
         for rows, columns in self.shape.layers:
             size = self.shape.networks * rows * columns

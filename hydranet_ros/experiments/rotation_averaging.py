@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,7 @@ from hydranet_ros.experiments.outcome import Outcome, Row
 from hydranet_ros.experiments.plots import grid
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.lie import Array
+from hydranet_ros.settings import Configuration, dump, setting
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -41,19 +42,19 @@ FEW = 8  # rotations in a set whose true mean is found by trying all signs
 
 
 @dataclass(frozen=True)
-class Settings:
+class RotationAveragingSettings(Configuration):
     """How many sets of how many rotations."""
 
-    seed: int = 0
-    sets: int = 4000
-    rotations: int = 25
+    seed: int = setting(0, "seed of the rotations")
+    sets: int = setting(4000, "sets of rotations", 1)
+    rotations: int = setting(25, "rotations in a set", 1)
 
-    def quick(self) -> Settings:
+    def quick(self) -> RotationAveragingSettings:
         """Fewer sets."""
         return replace(self, sets=1000)
 
 
-def run(settings: Settings, quick: bool = False) -> Outcome:
+def run(settings: RotationAveragingSettings, quick: bool = False) -> Outcome:
     """Compare the metrics, the means and the signs."""
     settings = settings.quick() if quick else settings
     rng = np.random.default_rng(settings.seed)
@@ -71,7 +72,7 @@ def run(settings: Settings, quick: bool = False) -> Outcome:
     return Outcome(
         figures,
         _report(accuracy, domain, timing),
-        {"quick": quick, **asdict(settings)},
+        {"quick": quick, **dump(settings)},
         EXPECTED,
         {"accuracy": list[Row](accuracy), "domain": list[Row](domain)},
         {"accuracy": lambda: _plot_accuracy(accuracy), "domain": lambda: _plot_domain(domain)},
@@ -109,7 +110,7 @@ def _means(quaternions: Array) -> dict[str, Callable[[], Array]]:
 
 
 def _accuracy(
-    rng: np.random.Generator, settings: Settings, scatter_deg: float
+    rng: np.random.Generator, settings: RotationAveragingSettings, scatter_deg: float
 ) -> dict[str, float]:
     """Mean error of each mean, in deg, over sets scattered about random rotations."""
     centre = _random_quaternions(rng, settings.sets)
@@ -123,7 +124,7 @@ def _accuracy(
     return found
 
 
-def _timing(rng: np.random.Generator, settings: Settings) -> dict[str, float]:
+def _timing(rng: np.random.Generator, settings: RotationAveragingSettings) -> dict[str, float]:
     """Microseconds of one mean, alone and in a batch: the best of five."""
     timing = {}
     for label, sets in (("alone", 1), ("batch", settings.sets)):
@@ -156,7 +157,9 @@ def true_mean(quaternions: Array) -> Array:
     return lie.quaternion_positive(longest / np.linalg.norm(longest, axis=-1, keepdims=True))
 
 
-def _domain(rng: np.random.Generator, settings: Settings, radius_deg: float) -> dict[str, float]:
+def _domain(
+    rng: np.random.Generator, settings: RotationAveragingSettings, radius_deg: float
+) -> dict[str, float]:
     """How often the normalised sum is the minimum, for sets within a radius of a centre."""
     centre = _random_quaternions(rng, settings.sets)
     axes = rng.normal(size=(settings.sets, FEW, 3))

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from hydranet_ros.datasets.seven_scenes import Frames, Scene, find_scenes, read_scene
-from hydranet_ros.experiments.fit import Evaluation, FitConfig, evaluate, fit, untrained
+from hydranet_ros.experiments.fit import FitConfig, PredictionErrors, evaluate, fit, untrained
 from hydranet_ros.experiments.outcome import Outcome, Row
 from hydranet_ros.experiments.plots import error_bands
 from hydranet_ros.gyro.config import preset
@@ -64,7 +64,7 @@ class FrameSamples:
 
 
 @dataclass(frozen=True)
-class Settings:
+class SevenScenesSettings:
     """What is run; the defaults are the paper's."""
 
     dataset: Path
@@ -78,14 +78,14 @@ class Settings:
     image_px: int = 224
     most_frames: int | None = None
 
-    def quick(self) -> Settings:
+    def quick(self) -> SevenScenesSettings:
         """Small images, few of them, and a rate that gets somewhere in few steps."""
         return replace(
             self, epochs=3, image_px=64, most_frames=64, learning_rate=1e-3, batch_size=8
         )
 
 
-def run(settings: Settings, quick: bool = False) -> Outcome:
+def run(settings: SevenScenesSettings, quick: bool = False) -> Outcome:
     """Train and test a network for each scene."""
     settings = settings.quick() if quick else settings
     folders = find_scenes(settings.dataset, settings.scenes)
@@ -107,7 +107,7 @@ def run(settings: Settings, quick: bool = False) -> Outcome:
     )
 
 
-def train_scene(scene: Scene, settings: Settings) -> Evaluation:
+def train_scene(scene: Scene, settings: SevenScenesSettings) -> PredictionErrors:
     """Train on a scene's training frames, and evaluate on its test frames."""
     size = settings.image_px
     model = untrained(preset("resnet34", input_shape=(3, size, size)), settings.seed)
@@ -120,7 +120,7 @@ def train_scene(scene: Scene, settings: Settings) -> Evaluation:
     return evaluate(fit(model, config, training, validation), test)
 
 
-def _figures(scene: Scene, found: Evaluation) -> dict[str, float]:
+def _figures(scene: Scene, found: PredictionErrors) -> dict[str, float]:
     return {
         "mean_deg": float(found.angles_deg.mean()),
         "median_deg": float(np.median(found.angles_deg)),
@@ -139,7 +139,7 @@ def _row(name: str, figures: dict[str, float]) -> Row:
     return {"scene": name, **own, **dict(zip(keys, published, strict=True))}
 
 
-def _report(found: dict[str, Evaluation], figures: dict[str, float]) -> str:
+def _report(found: dict[str, PredictionErrors], figures: dict[str, float]) -> str:
     lines = [f"{'scene':<14}{'error deg':>10}{'paper':>8}{'NLL':>9}{'paper':>8}{'3 sigma':>9}"]
     for name in found:
         published = PUBLISHED.get(name)
@@ -160,7 +160,7 @@ def _plain(values: dict[str, Any]) -> dict[str, Any]:
     return {**values, **names, **lists}
 
 
-def _plot(found: Evaluation) -> Figure:
+def _plot(found: PredictionErrors) -> Figure:
     bands = {"3 sigma of Sigma_t": found.sigmas_deg(found.prediction.covariance)}
     errors = np.degrees(found.errors)
     frames = np.arange(len(errors), dtype=np.float64)

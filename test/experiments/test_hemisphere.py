@@ -95,7 +95,7 @@ def test_nothing_is_better_than_the_bound_and_maximum_likelihood_reaches_it(
 
 def test_a_short_training_learns_and_doubts_beyond_its_range() -> None:
     use_threads(1)
-    outcome = hemisphere.run(hemisphere.Settings("published"), quick=True)
+    outcome = hemisphere.run(hemisphere.HemisphereSettings("published"), quick=True)
     assert outcome.faults() == []
     figures = outcome.figures
     assert figures["inside.mean_deg"] < 5.0

@@ -11,17 +11,17 @@ from hydranet_ros.experiments import one_d, one_d_methods
 from hydranet_ros.experiments.one_d_methods import (
     METHODS,
     PRESETS,
+    FunctionSamples,
     Predicted,
-    Samples,
-    _resampled,
     function,
     predict,
+    resampled,
     train,
     training_set,
 )
 from hydranet_ros.experiments.one_d_methods import test_set as drawn_test_set
 
-SMALL = one_d.Settings(
+SMALL = one_d.OneDSettings(
     "published",
     repetitions=4,
     epochs=15,
@@ -82,7 +82,7 @@ def test_likelihood_is_the_normal_one() -> None:
 
 def test_every_member_of_a_bag_has_a_sample_of_its_own() -> None:
     x = torch.arange(100.0).repeat(2, 1)
-    drawn = _resampled(Samples(x, 2.0 * x), 10, torch.Generator().manual_seed(0))
+    drawn = resampled(FunctionSamples(x, 2.0 * x), 10, torch.Generator().manual_seed(0))
     assert drawn.x.shape == (20, 100)
     assert torch.equal(drawn.y, 2.0 * drawn.x)
     distinct = [len(row.unique()) for row in drawn.x]
@@ -102,7 +102,7 @@ def test_batched_training_is_training_one_by_one(
     x = torch.linspace(-1.0, 1.0, 20).repeat(3, 1)
     first, again = (predict(method, stacks, x) for stacks in both)
     torch.testing.assert_close(first.mean, again.mean, rtol=0.0, atol=0.0)
-    other = Samples(data.x, torch.cat([data.y[:1], 5.0 + data.y[1:]]))
+    other = FunctionSamples(data.x, torch.cat([data.y[:1], 5.0 + data.y[1:]]))
     changed = predict(method, train(method, other, 3, torch.Generator().manual_seed(1)), x)
     torch.testing.assert_close(changed.mean[0], first.mean[0])
     assert float((changed.mean[1:] - first.mean[1:]).abs().amax(dim=1).min()) > 0.1
@@ -122,8 +122,8 @@ def test_methods_learn_and_differ_in_what_they_say(outcome: one_d.Outcome) -> No
 @pytest.mark.parametrize("name", one_d.NOISY)
 def test_every_head_has_noise_of_its_own_on_its_targets(name: str) -> None:
     job = one_d.Job(METHODS[name], SMALL, 3, (0.1, 1.0))
-    data = Samples(torch.zeros(6, 1000), torch.zeros(6, 1000))
-    noisy = one_d._with_target_noise(data, job, torch.Generator().manual_seed(0))
+    data = FunctionSamples(torch.zeros(6, 1000), torch.zeros(6, 1000))
+    noisy = one_d.with_target_noise(data, job, torch.Generator().manual_seed(0))
     assert noisy.y.shape == (6, 10, 1000)
     deviation = noisy.y.std(dim=2)
     np.testing.assert_allclose(deviation[:3], 0.1, rtol=0.15)

@@ -10,7 +10,7 @@ from hydranet_ros.experiments.one_d_methods import (
     likelihood_gradient,
     square_gradient,
 )
-from hydranet_ros.experiments.one_d_networks import Shape, Stack
+from hydranet_ros.experiments.one_d_networks import SELU_SCALE, Shape, Stack
 
 SAMPLES = 7
 
@@ -19,7 +19,7 @@ def plain_network(stack: Stack, index: int) -> tuple[nn.Module, nn.ModuleList]:
     """The same network out of ordinary layers, in float32."""
     shape = stack.shape
     n, o = shape.units, shape.outputs
-    weights = [each[index] for each in stack._W]
+    weights = [each[index] for each in stack.layers(stack.parameters)]
     body = nn.Sequential(nn.Linear(1, n), nn.SELU(), nn.Linear(n, n), nn.SELU())
     heads = nn.ModuleList(
         nn.Sequential(nn.Linear(n, n), nn.SELU(), nn.Linear(n, o)) for _ in range(shape.heads)
@@ -58,17 +58,18 @@ def test_the_written_gradient_is_that_of_autograd(shape: Shape) -> None:
     x = torch.randn(shape.networks, SAMPLES, generator=rng)
     slope = torch.randn(stack.forward(x).shape, generator=rng)
     stack.backward(slope)
-    n = shape.units
+    n, o = shape.units, shape.outputs
     for index in range(shape.networks):
         body, heads = plain_network(stack, index)
         features = body(x[index, :, None])
         value = sum((head(features).T * slope[index, h]).sum() for h, head in enumerate(heads))
         value.backward()
-        expected = [body[0], body[2]]
-        for layer, written in zip(expected, stack._dW, strict=False):
-            _same_gradient(layer, written[index])
+        first, second, third, fourth = (each[index] for each in stack.layers(stack.gradient))
+        _same_gradient(body[0], first)
+        _same_gradient(body[2], second)
         for h, head in enumerate(heads):
-            _same_gradient(head[0], stack._dW[2][index, h * n : (h + 1) * n])
+            _same_gradient(head[0], third[h * n : (h + 1) * n])
+            _same_gradient(head[2], fourth[h * o : (h + 1) * o])
 
 
 def _same_gradient(layer: nn.Linear, written: Tensor) -> None:
@@ -82,44 +83,59 @@ def test_networks_of_a_stack_do_not_touch_each_other() -> None:
     slope = torch.zeros_like(stack.forward(x))
     slope[1] = 1.0
     stack.backward(slope)
-    for gradient in stack._dW:
+    for gradient in stack.layers(stack.gradient):
         assert not gradient[0].any()
         assert gradient[1].any()
 
 
+# Dropout draws from the generator that a stack is given: from the same state, the same units.
+
+
 def test_dropout_drops_its_share_and_keeps_the_mean() -> None:
-    stack = Stack(Shape(200), torch.Generator().manual_seed(0), dropout=0.25)
-    stack.forward(torch.rand(200, 50))
-    values = stack._buffers[50].a1[:, :-1]
-    assert float((values == 0.0).float().mean()) == pytest.approx(0.25, abs=0.01)
-    whole = Stack(Shape(200), torch.Generator().manual_seed(0))
-    whole.forward(torch.rand(200, 50))
-    mean = values.mean() * stack._gain
-    expected = whole._buffers[50].a1[:, :-1].mean() * whole._gain
-    assert float(mean) == pytest.approx(float(expected), abs=0.02)
+    """Where all units hold the same value, an output is proportional to the number kept."""
+    networks, samples, units = 200, 50, 20
+    stack = Stack(Shape(networks), torch.Generator().manual_seed(0), dropout=0.25)
+    *hidden, last = stack.layers(stack.parameters)
+    for weights in hidden:
+        weights.zero_()
+        weights[..., -1] = 1.0  # the bias: SELU(1) in every unit
+    last.fill_(1.0)
+    last[..., -1] = 0.0
+    kept = stack.forward(torch.zeros(networks, samples)) / (SELU_SCALE / 0.75)
+    torch.testing.assert_close(kept, kept.round(), rtol=0.0, atol=1e-4)
+    assert float(kept.mean()) == pytest.approx(0.75 * units, rel=0.005)
+    assert float(kept.var()) == pytest.approx(0.75 * 0.25 * units, rel=0.05)
+    # Through all layers, where SELU is linear, the mean is that without dropout.
+    plain = Stack(Shape(networks), torch.Generator().manual_seed(0))
+    for each in (stack, plain):
+        each.parameters.fill_(0.04)
+    x = torch.ones(networks, samples)
+    assert float(stack.forward(x).mean()) == pytest.approx(
+        float(plain.forward(x).mean()), rel=0.01
+    )
 
 
 def test_gradient_with_dropout_is_that_of_the_network_with_those_units() -> None:
-    shape = Shape(3, heads=2)
-    stack = Stack(shape, torch.Generator().manual_seed(0), dropout=0.3)
-    x = torch.rand(3, SAMPLES)
-    y = stack.forward(x)
-    slope = torch.randn(y.shape)
-    b = stack._buffers[SAMPLES]
-    parameters = stack.parameters.clone().requires_grad_()
-    W = stack._views(parameters)
-    a = torch.stack([x, torch.ones_like(x)], dim=1)
-    for weights, buffer in zip(W, (b.a1, b.a2, b.a3), strict=False):
-        kept = buffer[:, :-1].reshape(3, -1, SAMPLES) != 0.0
-        a = torch.selu(weights @ a) * kept / 0.7
-        a = torch.cat([a, torch.ones(3, 1, SAMPLES)], dim=1)
-    heads = a[:, :-1].reshape(3, 2, 20, SAMPLES)
-    last = W[3].view(3, 2, 1, 21)
-    expected = last[..., :-1] @ heads + last[..., -1:]
-    torch.testing.assert_close(y, expected)
-    expected.backward(slope)
+    """Against differences of the output along random directions, layer by layer."""
+    rng = torch.Generator().manual_seed(0)
+    stack, size = Stack(Shape(3, heads=2), rng, dropout=0.3), 1e-4
+    x = torch.rand(3, SAMPLES, generator=rng)
+    slope = torch.randn(stack.forward(x).shape, generator=rng)
+    state = rng.get_state()
+    stack.forward(x)
     stack.backward(slope)
-    torch.testing.assert_close(stack.gradient, parameters.grad)
+    gradient, parameters = stack.gradient.clone(), stack.parameters.clone()
+    for number in range(4):
+        direction = torch.zeros_like(parameters)
+        layer = stack.layers(direction)[number]
+        layer.copy_(torch.randn(layer.shape, generator=torch.Generator().manual_seed(number)))
+        values = []
+        for sign in (1.0, -1.0):
+            stack.parameters.copy_(parameters + sign * size * direction)
+            rng.set_state(state)
+            values.append(float((stack.forward(x) * slope).sum()))
+        found = (values[0] - values[1]) / (2.0 * size)
+        assert found == pytest.approx(float(gradient @ direction), rel=0.02, abs=0.05)
 
 
 def test_momentum_keeps_its_share_of_the_gradient() -> None:
@@ -138,13 +154,23 @@ def test_momentum_keeps_its_share_of_the_gradient() -> None:
 
 
 def test_dropped_units_pass_no_gradient() -> None:
-    stack = Stack(Shape(1), torch.Generator().manual_seed(0), dropout=0.5)
-    y = stack.forward(torch.rand(1, 1))
-    dropped = stack._buffers[1].a3[0, :-1, 0] == 0.0
-    assert dropped.any()
-    stack.backward(torch.ones_like(y))
-    assert not stack._dW[2][0][dropped].any()
-    assert stack._dW[2][0][~dropped].any(dim=1).all()
+    """A unit of the last hidden layer is dropped where its bias does not matter."""
+    rng = torch.Generator().manual_seed(0)
+    stack, x = Stack(Shape(1), rng, dropout=0.5), torch.rand(1, 1)
+    state = rng.get_state()
+    plain = stack.forward(x).clone()
+    stack.backward(torch.ones_like(plain))
+    gradient = stack.layers(stack.gradient)[2][0]
+    bias = stack.layers(stack.parameters)[2][0, :, -1]
+    dropped = []
+    for unit in range(len(bias)):
+        before = float(bias[unit])
+        bias[unit] += 1.0
+        rng.set_state(state)
+        dropped.append(torch.equal(stack.forward(x), plain))
+        bias[unit] = before
+    assert 0 < sum(dropped) < len(dropped)
+    assert gradient.any(dim=1).tolist() == [not each for each in dropped]
 
 
 @pytest.mark.parametrize("deviation", [False, True])

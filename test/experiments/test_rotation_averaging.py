@@ -10,7 +10,7 @@ from hydranet_ros.geometry import lie
 
 @pytest.fixture(scope="module")
 def outcome() -> experiment.Outcome:
-    return experiment.run(experiment.Settings(), quick=True)
+    return experiment.run(experiment.RotationAveragingSettings(), quick=True)
 
 
 def test_the_figures_are_as_expected(outcome: experiment.Outcome) -> None:

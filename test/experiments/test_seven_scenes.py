@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import cv2
@@ -7,9 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from hydranet_ros.cli import __main__ as cli
 from hydranet_ros.datasets.seven_scenes import find_scenes, read_scene
-from hydranet_ros.errors import HydraNetError
+from hydranet_ros.errors import FileError, HydraNetError
 from hydranet_ros.experiments import seven_scenes
 from hydranet_ros.experiments.fit import use_threads
 from hydranet_ros.geometry import lie
@@ -82,14 +82,14 @@ def test_scenes_are_found(scene: Path) -> None:
     assert find_scenes(scene / "seq-01") == [scene / "seq-01"]
 
 
-def test_a_missing_dataset_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["experiment", "seven-scenes", "--dataset", str(tmp_path)]) == 2
-    assert f"{tmp_path / 'chess'}: is missing" in capsys.readouterr().err
+def test_a_missing_dataset_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FileError, match=f"^{re.escape(str(tmp_path / 'chess'))}: is missing"):
+        seven_scenes.run(seven_scenes.SevenScenesSettings(tmp_path))
 
 
 def test_the_sample_end_to_end(data: Path) -> None:
     use_threads(1)
-    settings = seven_scenes.Settings(data / "seven_scenes")
+    settings = seven_scenes.SevenScenesSettings(data / "seven_scenes")
     outcome = seven_scenes.run(settings, quick=True)
     assert outcome.figures["seq.training_frames"] == 64
     assert outcome.figures["seq.test_frames"] == 20
