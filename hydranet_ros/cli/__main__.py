@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 
 from hydranet_ros import __version__
 from hydranet_ros.cli import bench, demo, evaluate, experiment, fuse, kitti2bag, play, run, train
+from hydranet_ros.cli.arguments import Parser
 from hydranet_ros.errors import HydraNetError
 
 COMMANDS = (demo, run, fuse, evaluate, train, experiment, kitti2bag, play, bench)
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> Parser:
     """The whole command line; each command adds its own arguments."""
-    root = argparse.ArgumentParser(
+    root = Parser(
         prog="hydranet", description="Rotation from a camera with a covariance, fused with VO."
     )
     root.add_argument("--version", action="version", version=f"hydranet_ros {__version__}")

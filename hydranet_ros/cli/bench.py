@@ -7,25 +7,33 @@ import json
 import os
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import islice
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import cv2
-import numpy as np
+from hydranet_ros.cli.arguments import (
+    STREET,
+    add_command,
+    add_frames,
+    add_json,
+    add_network,
+    add_settings,
+    add_source,
+    chosen_settings,
+    dumped,
+    network_settings,
+    open_chosen,
+    whole_number,
+)
 
-from hydranet_ros.datasets.source import STREET, SimulatedStreet, Source, open_source
-from hydranet_ros.errors import HydraNetError
-from hydranet_ros.evaluation.output import progress
-from hydranet_ros.fusion.sliding_window import SlidingWindowFusion
-from hydranet_ros.geometry.camera import Frame
-from hydranet_ros.gyro.flow import farneback
-from hydranet_ros.gyro.visual_gyro import VisualGyro, open_predictor
-from hydranet_ros.pipeline import OWN_SOURCES, Pipeline
-from hydranet_ros.stereo_vo.odometry import StereoVO
+if TYPE_CHECKING:
+    from hydranet_ros.cli.arguments import Commands
+    from hydranet_ros.datasets.source import Source
+    from hydranet_ros.geometry.camera import Frame
+    from hydranet_ros.gyro.predictor import Predictor
+    from hydranet_ros.pipeline import Pipeline, PipelineConfig
 
 EXAMPLES = """\
-examples:
   hydranet bench                                the simulated street at the size of KITTI's images
   hydranet bench dataset/sequences/09 --frames 200 --threads 1
   hydranet bench drive.mcap --device cuda --json
@@ -35,58 +43,53 @@ WARM = 3  # frames that are not counted
 KITTI_SIZE = 1226, 370
 
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_parser(commands: Commands) -> None:
     """Declare the arguments."""
-    parser = commands.add_parser(
+    parser = add_command(
+        commands,
         "bench",
-        help="time the parts of the method on this machine",
-        description=(
-            "Time the visual gyro, stereo visual odometry, and all of it with the fusion, one "
-            f"frame after the other, and {REFERENCE} on the full image to compare with. End "
-            "other work first."
-        ),
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        run,
+        "time the parts of the method on this machine",
+        "Time the visual gyro, stereo visual odometry, and all of it with the fusion, one "
+        f"frame after the other, and {REFERENCE} on the full image to compare with. End "
+        "other work first.",
+        EXAMPLES,
     )
-    parser.add_argument("source", metavar="SOURCE", nargs="?", default=STREET)
-    parser.add_argument("--frames", type=int, default=50, metavar="N", help="default: %(default)s")
+    add_source(parser)
+    add_frames(parser, least=2 * WARM, default=50)
     parser.add_argument(
-        "--threads", type=int, metavar="N", help="of OpenCV (default: as many as cores)"
+        "--threads",
+        type=whole_number(),
+        metavar="N",
+        help="of OpenCV (default: as many as cores)",
     )
-    parser.add_argument(
-        "--weights", type=Path, metavar="FILE", help="of the network (default: those that ship)"
-    )
-    parser.add_argument("--device", default="auto", help="of the network: auto, cpu, cuda, cuda:N")
-    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
-    parser.set_defaults(run=run)
+    add_network(parser)
+    add_settings(parser)
+    add_json(parser)
 
 
 def run(options: argparse.Namespace) -> None:
     """Load the frames, time each part, print."""
-    if options.frames < 2 * WARM:
-        raise HydraNetError(f"--frames {options.frames}: must be at least {2 * WARM}")
-    if options.threads is not None and options.threads < 1:
-        raise HydraNetError(f"--threads {options.threads}: must be at least 1")
+    from hydranet_ros.pipeline import PipelineConfig
+
+    config = chosen_settings(options, PipelineConfig(), network_settings(options))
+    if dumped(options, config):
+        return
+    import cv2
+
+    from hydranet_ros.evaluation.output import progress
+    from hydranet_ros.gyro.visual_gyro import open_predictor
+
     threads = options.threads or os.cpu_count() or 1
     cv2.setNumThreads(threads)
     source = _source(options)
     count = min(options.frames, len(source))
     frames = list(progress(islice(source, count), count, "load"))
-    predictor = open_predictor(options.weights, options.device)
-    height, width = frames[0].left.shape
-
-    def gyro(stereo: bool) -> VisualGyro:
-        return VisualGyro(predictor, source.camera.left, (height, width), stereo)
-
-    all_of_it = Pipeline(StereoVO(source.camera), gyro(True), SlidingWindowFusion(OWN_SOURCES))
-    parts = {
-        "gyro, one camera": Pipeline(gyro=gyro(False)),
-        "gyro, both cameras": Pipeline(gyro=gyro(True)),
-        "stereo odometry": Pipeline(StereoVO(source.camera)),
-        "all, with the fusion": all_of_it,
-    }
+    predictor = open_predictor(config.gyro)
+    parts = _parts(source, config, predictor)
     times = {name: _times_ms(part.update, frames) for name, part in parts.items()}
     times[REFERENCE] = _times_ms(_reference(frames), frames)
+    height, width = frames[0].left.shape
     figures: dict[str, Any] = {
         "image": [width, height],
         "frames": len(frames),
@@ -99,11 +102,31 @@ def run(options: argparse.Namespace) -> None:
 
 def _source(options: argparse.Namespace) -> Source:
     if options.source == STREET:
+        from hydranet_ros.datasets.source import SimulatedStreet
+
         return SimulatedStreet(options.frames, KITTI_SIZE)
-    return open_source(options.source, max_frames=options.frames)
+    return open_chosen(options)
+
+
+def _parts(source: Source, config: PipelineConfig, predictor: Predictor) -> dict[str, Pipeline]:
+    from hydranet_ros.pipeline import Pipeline
+
+    mono, stereo = (
+        replace(config, gyro=replace(config.gyro, cameras=cameras))
+        for cameras in ("mono", "stereo")
+    )
+    configs = {
+        "gyro, one camera": replace(mono, parts="rotation"),
+        "gyro, both cameras": replace(stereo, parts="rotation"),
+        "stereo odometry": replace(config, parts="vo"),
+        "all, with the fusion": replace(stereo, parts="all"),
+    }
+    return {name: Pipeline(source.camera, each, predictor) for name, each in configs.items()}
 
 
 def _reference(frames: list[Frame]) -> Callable[[Frame], object]:
+    from hydranet_ros.gyro.flow import farneback
+
     before = [frames[0].left]
 
     def flow(frame: Frame) -> None:
@@ -124,6 +147,8 @@ def _times_ms(work: Callable[[Frame], object], frames: list[Frame]) -> list[floa
 
 
 def _percentiles(times: list[float]) -> dict[str, float]:
+    import numpy as np
+
     return {f"p{p}": round(float(np.percentile(times, p)), 2) for p in (50, 95)}
 
 

@@ -1,4 +1,4 @@
-"""The nodes of the demonstration as processes that end when we do."""
+"""The nodes of the demonstration: processes that end when this one does."""
 
 from __future__ import annotations
 
@@ -14,12 +14,15 @@ from pathlib import Path
 from types import TracebackType
 
 from hydranet_ros.errors import HydraNetError
-from hydranet_ros.pipeline import OWN_SOURCES
+from hydranet_ros.fusion.config import FusionConfig
+from hydranet_ros.gyro.visual_gyro import GyroConfig
 from hydranet_ros.ros.environment import Value, node_command, private_environment
+from hydranet_ros.settings import Configuration, section, walk
+from hydranet_ros.stereo_vo.config import StereoVOConfig
 
 POLL_S = 0.05
 # A node ends within two seconds of a signal.
-PATIENCE_S = 5.0
+STOP_TIMEOUT_S = 5.0
 # [ERROR] [1700000000.123456789] [node]:
 LOG_PREFIX = re.compile(r"^\[\w+\] \[[\d.]+\] \[[^\]]*\]: ")
 
@@ -34,10 +37,10 @@ def _end_with_parent() -> None:
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGINT)
 
 
-class Children:
-    """Start processes with their output in LOGS/NAME.log; on leaving, end each of them alone.
+class ProcessGroup:
+    """Start processes with their output in LOGS/NAME.log; stop them all on leaving.
 
-    Each is in a session of its own: Ctrl-C reaches us, and we tell them in our order.
+    Each is in a session of its own: Ctrl-C reaches this process alone, which then stops them.
     """
 
     def __init__(self, logs: Path, environment: dict[str, str]) -> None:
@@ -45,7 +48,7 @@ class Children:
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         logs.mkdir(parents=True, exist_ok=True)
 
-    def __enter__(self) -> Children:
+    def __enter__(self) -> ProcessGroup:
         return self
 
     def __exit__(
@@ -71,7 +74,7 @@ class Children:
         return self._logs / f"{name}.log"
 
     def wait_for_line(self, name: str, line: str, timeout_s: float) -> None:
-        """Wait until a process has said something."""
+        """Wait until a process has printed a line."""
         until = time.monotonic() + timeout_s
         while line not in self.log(name).read_text(errors="replace").splitlines():
             self.check_all()
@@ -82,7 +85,7 @@ class Children:
             time.sleep(POLL_S)
 
     def wait_for_end(self, name: str, timeout_s: float) -> None:
-        """Wait until a process has ended well, while all others go on."""
+        """Wait until a process has ended with code 0, while all others go on."""
         until = time.monotonic() + timeout_s
         while self._running[name].poll() is None:
             self.check_all()
@@ -93,7 +96,7 @@ class Children:
         del self._running[name]
 
     def check_all(self) -> None:
-        """Nobody has ended who should be running."""
+        """Raise where a process has ended that should be running."""
         for name in self._running:
             self._check(name, ended_well=False)
 
@@ -102,31 +105,31 @@ class Children:
         if code is None or (ended_well and code == 0):
             return
         lines = self.log(name).read_text(errors="replace").splitlines()
-        last = next((line for line in reversed(lines) if line.strip()), "it said nothing")
+        last = next((line for line in reversed(lines) if line.strip()), "it printed nothing")
         last = LOG_PREFIX.sub("", last.strip())
         raise HydraNetError(f"{name} ended with code {code}: {last} (see {self.log(name)})")
 
     def end_all(self) -> None:
-        """Ask each to end and wait; kill who does not, or all when we are hurried."""
+        """SIGINT, wait 5 s, then SIGKILL; SIGKILL at once where this is interrupted."""
         try:
-            self._ask_to_end()
+            self._interrupt()
         finally:
             for child in self._running.values():
                 child.kill()
                 child.wait()
             self._running.clear()
 
-    def _ask_to_end(self) -> None:
+    def _interrupt(self) -> None:
         for child in self._running.values():
             if child.poll() is None:
                 child.send_signal(signal.SIGINT)
-        until = time.monotonic() + PATIENCE_S
+        until = time.monotonic() + STOP_TIMEOUT_S
         for child in self._running.values():
             with suppress(subprocess.TimeoutExpired):
                 child.wait(timeout=max(0.0, until - time.monotonic()))
 
 
-# --- the run: start the nodes, play to them, record them, end them -------------------------------
+# --- the run: start the nodes, play to them, record them, stop them ------------------------------
 
 READY_S = 120.0
 IDLE_S = 3.0
@@ -136,13 +139,17 @@ INPUT: dict[str, Value] = {
     "input.depth": 1000,
     "input.queue": 1000,
 }
-# Our own odometry is believed as `hydranet run` does.
-FUSION: dict[str, Value] = {
-    "max_wait_s": 30.0,
-    "fusion.vo_scale": OWN_SOURCES.vo_scale,
-    "fusion.vo_floor_m": OWN_SOURCES.vo_floor_m,
-    "fusion.vo_floor_deg": OWN_SOURCES.vo_floor_deg,
-}
+
+
+@dataclass(frozen=True)
+class DemoConfig(Configuration):
+    """The settings of the nodes: as of `hydranet run`, with both cameras."""
+
+    vo: StereoVOConfig = section(StereoVOConfig)
+    gyro: GyroConfig = section(GyroConfig, cameras="stereo")
+    fusion: FusionConfig = section(FusionConfig, odometry="own", max_wait_s=30.0)
+
+
 ROTATION = "hydranet_node/relative_rotation"
 POSE, ODOMETRY = "geometry_msgs/msg/PoseWithCovarianceStamped", "nav_msgs/msg/Odometry"
 RECORDED = {
@@ -159,7 +166,7 @@ RECORDED = {
 }
 AWAITED = ("vo/odometry", "fused/odometry", ROTATION)
 # hydranet_node and stereo_vo_node.
-LISTENERS = 2
+SUBSCRIBERS = 2
 
 
 @dataclass(frozen=True)
@@ -169,48 +176,53 @@ class Session:
     logs: Path
     rate: float
     seconds: float
-    weights: str | None
-    device: str
-    mono: bool = False
+    config: DemoConfig
 
 
 def run_nodes(session: Session, played: Path, recorded: Path) -> None:
-    """Play one bag through the nodes and record what they say into another."""
+    """Play one bag through the nodes and record what they publish into another."""
     lasting_s = session.seconds / session.rate
-    with Children(session.logs, private_environment(session.logs)) as children:
+    with ProcessGroup(session.logs, private_environment(session.logs)) as nodes:
         for name, command in commands(session, recorded).items():
-            children.start(name, command)
-        children.wait_for_line("recorder_node", "ready", READY_S)
+            nodes.start(name, command)
+        nodes.wait_for_line("recorder_node", "ready", READY_S)
         player: dict[str, Value] = {"source": str(played), "rate": session.rate}
-        player["subscribers"] = LISTENERS
-        children.start("player_node", node_command("player_node", player))
-        children.wait_for_end("player_node", 60.0 + 2.0 * lasting_s)
+        player["subscribers"] = SUBSCRIBERS
+        nodes.start("player_node", node_command("player_node", player))
+        nodes.wait_for_end("player_node", 60.0 + 2.0 * lasting_s)
         # It goes on for as long as results come.
-        children.wait_for_end("recorder_node", 60.0 + 10.0 * lasting_s)
+        nodes.wait_for_end("recorder_node", 60.0 + 10.0 * lasting_s)
 
 
 def commands(session: Session, recorded: Path) -> dict[str, list[str]]:
     """The command line of every node but the player."""
+    config = session.config
+    gyro = parameters(config.gyro) | {"cameras": config.gyro.cameras, **INPUT}
+    if config.gyro.cameras == "mono":
+        gyro["rectified"] = True
+    vo = parameters(config.vo, "vo.") | INPUT
+    fusion = parameters(config.fusion, "fusion.") | {"fusion.odometry": config.fusion.odometry}
     return {
         "recorder_node": node_command("recorder_node", _recorder(recorded)),
-        "fusion_node": node_command("fusion_node", FUSION, _rotations()),
-        "stereo_vo_node": node_command("stereo_vo_node", INPUT),
-        "hydranet_node": node_command("hydranet_node", _hydranet(session), _left()),
+        "fusion_node": node_command("fusion_node", fusion, _rotations()),
+        "stereo_vo_node": node_command("stereo_vo_node", vo),
+        "hydranet_node": node_command("hydranet_node", gyro, _left()),
+    }
+
+
+def parameters(config: Configuration, prefix: str = "") -> dict[str, Value]:
+    """The settings that differ from their defaults, as parameters of a node."""
+    defaults = {each.name: each.default for each in walk(type(config))}
+    return {
+        f"{prefix}{each.name}": each.default
+        for each in walk(config)
+        if each.default != defaults[each.name]
     }
 
 
 def _recorder(recorded: Path) -> dict[str, Value]:
     topics = [f"{name} {kind}" for name, kind in RECORDED.items()]
     return {"out": str(recorded), "topics": topics, "awaited": AWAITED, "idle_s": IDLE_S}
-
-
-def _hydranet(session: Session) -> dict[str, Value]:
-    chosen: dict[str, Value] = {"stereo": not session.mono, "device": session.device}
-    if session.mono:
-        chosen["rectified"] = True
-    if session.weights is not None:
-        chosen["weights"] = session.weights
-    return {**INPUT, **chosen}
 
 
 def _left() -> dict[str, str]:

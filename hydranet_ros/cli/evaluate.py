@@ -4,49 +4,40 @@ from __future__ import annotations
 
 import argparse
 import json
+from typing import TYPE_CHECKING
 
+from hydranet_ros.cli.arguments import add_command, add_json, number
 from hydranet_ros.errors import HydraNetError
-from hydranet_ros.geometry import metrics
-from hydranet_ros.geometry.trajectory import associate, read_covariances, read_trajectory
+
+if TYPE_CHECKING:
+    from hydranet_ros.cli.arguments import Commands
 
 EXAMPLES = """\
-examples:
   hydranet evaluate fused.txt poses/00.txt
   hydranet evaluate fused.tum ground_truth.tum --align SE3
   hydranet evaluate kitti_00.npz:T_w_c_vo kitti_00.npz:T_w_c_gt_oxts \\
     --covariance kitti_00.npz:Sigma_21_vo --json
 """
-
-LABELS = {
-    "ate_m": ("m-ATE translation", "m"),
-    "ate_deg": ("m-ATE rotation", "deg"),
-    "seg_pct": ("segments, paper", "%"),
-    "seg_deg_per_100m": ("segments, paper", "deg/100 m"),
-    "devkit_pct": ("segments, KITTI devkit", "%"),
-    "devkit_deg_per_100m": ("segments, KITTI devkit", "deg/100 m"),
-    "f2f_deg": ("frame to frame", "deg"),
-    "nll": ("negative log likelihood", ""),
-    "nees": ("NEES", ""),
-}
+# Those of geometry.metrics, which loads NumPy.
+ALIGNMENTS = ("none", "first", "SE3", "Sim3")
 
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_parser(commands: Commands) -> None:
     """Declare the arguments."""
-    parser = commands.add_parser(
+    parser = add_command(
+        commands,
         "evaluate",
-        help="compare a trajectory with the ground truth",
-        description=(
-            "Compare an estimated trajectory with the true one. Each is a KITTI file, a TUM file, "
-            "or FILE.npz:KEY with poses T_w_c of shape (N, 4, 4)."
-        ),
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        run,
+        "compare a trajectory with the ground truth",
+        "Compare an estimated trajectory with the true one. Each is a KITTI file, a TUM file, "
+        "or FILE.npz:KEY with poses T_w_c of shape (N, 4, 4).",
+        EXAMPLES,
     )
     parser.add_argument("estimate", metavar="EST")
     parser.add_argument("truth", metavar="GT")
     parser.add_argument(
         "--align",
-        choices=metrics.ALIGNMENTS,
+        choices=ALIGNMENTS,
         default="none",
         help="move the estimate to the truth first (default: none, as in the paper)",
     )
@@ -58,37 +49,26 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     parser.add_argument(
         "--max-time-difference",
-        type=float,
+        type=number(least=0.0),
         default=0.01,
         metavar="S",
         help="pair the poses of two TUM files within this time (default: %(default)s s)",
     )
-    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
-    parser.set_defaults(run=run)
+    add_json(parser)
 
 
 def run(options: argparse.Namespace) -> None:
     """Read, pair, evaluate, print."""
+    from hydranet_ros.evaluation.comparison import evaluate
+    from hydranet_ros.evaluation.tables import trajectory_table
+    from hydranet_ros.geometry.trajectory import read_covariances, read_trajectory
+
     estimate, truth = read_trajectory(options.estimate), read_trajectory(options.truth)
-    paired, truth = associate(estimate, truth, options.max_time_difference)
     covariances = None
     if options.covariance is not None:
-        if len(paired) != len(estimate):
-            raise HydraNetError(
-                f"{options.covariance}: covariances need every pose of {estimate.name} to have a "
-                f"partner in {truth.name}; {len(estimate) - len(paired)} have none"
-            )
+        if len(estimate) < 2:
+            raise HydraNetError(f"{estimate.name}: has a single pose: no motion to compare")
         covariances = read_covariances(options.covariance, len(estimate) - 1)
-    errors = metrics.evaluate(paired.T_w_c, truth.T_w_c, covariances, options.align)
+    errors = evaluate(estimate, truth, options.align, covariances, options.max_time_difference)
     figures = errors.as_dict()
-    print(json.dumps(figures, indent=2) if options.json else table(figures))
-
-
-def table(figures: dict[str, float | None]) -> str:
-    """One figure per line, with its unit."""
-    rows = []
-    for key, value in figures.items():
-        label, unit = LABELS[key]
-        shown = "path shorter than 100 m" if value is None else f"{value:.4g} {unit}"
-        rows.append(f"{label:<26}{shown}")
-    return "\n".join(rows)
+    print(json.dumps(figures, indent=2) if options.json else trajectory_table(figures))

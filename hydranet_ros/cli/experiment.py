@@ -5,30 +5,31 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hydranet_ros.errors import HydraNetError
+from hydranet_ros.cli.arguments import Parser, add_command, add_json, add_out, whole_number
+from hydranet_ros.errors import HydraNetError, require
 
 if TYPE_CHECKING:
+    from hydranet_ros.cli.arguments import Commands
     from hydranet_ros.experiments.outcome import Outcome
 
 EXAMPLES = """\
-examples:
   hydranet experiment one-d --quick
   hydranet experiment one-d --preset published --check --out out/one-d
 """
 
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_parser(commands: Commands) -> None:
     """Declare the experiments and their arguments."""
-    parser = commands.add_parser(
+    parser = add_command(
+        commands,
         "experiment",
-        help="make a table or figure of the paper again",
-        description="Run one of the paper's experiments; docs/reproduction.md has the results.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        run,
+        "make a table or figure of the paper again",
+        "Run one of the paper's experiments; docs/reproduction.md has the results.",
+        EXAMPLES,
     )
     names = parser.add_subparsers(dest="experiment", required=True, metavar="NAME")
     _one_d(names)
@@ -37,40 +38,40 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     _kitti(names)
     averaging = _add(names, "rotation-averaging", "three metrics on rotations and their means")
     averaging.set_defaults(make=_run_rotation_averaging)
-    parser.set_defaults(run=run)
 
 
-def _add(
-    names: argparse._SubParsersAction[argparse.ArgumentParser], name: str, text: str
-) -> argparse.ArgumentParser:
+def _add(names: Commands, name: str, text: str) -> Parser:
     """An experiment with the arguments that all of them have."""
-    parser = names.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
+    parser: Parser = names.add_parser(
+        name, help=text, description=text[0].upper() + text[1:] + "."
+    )
     parser.add_argument("--quick", action="store_true", help="a reduced version, under a minute")
     parser.add_argument(
         "--check", action="store_true", help="fail where a figure is not what is expected"
     )
-    parser.add_argument(
-        "--out", type=Path, metavar="DIR", help=f"write the results there (default: out/{name})"
-    )
+    add_out(parser, f"write the results there (default: out/{name})")
     parser.add_argument("--seed", type=int, default=0, metavar="N")
     parser.add_argument(
-        "--threads", type=_positive, metavar="N", help="threads of torch (default: torch's own)"
+        "--threads",
+        type=whole_number(),
+        metavar="N",
+        help="threads of torch (default: torch's own)",
     )
-    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+    add_json(parser)
     return parser
 
 
-def _one_d(names: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _one_d(names: Commands) -> None:
     parser = _add(names, "one-d", "five kinds of uncertainty on a function of one variable")
     _add_preset(parser)
-    parser.add_argument("--repetitions", type=_positive, default=100, metavar="N")
+    parser.add_argument("--repetitions", type=whole_number(), default=100, metavar="N")
     parser.add_argument(
-        "--workers", type=_positive, default=2, metavar="N", help="processes (default: 2)"
+        "--workers", type=whole_number(), default=2, metavar="N", help="processes (default: 2)"
     )
     parser.set_defaults(make=_run_one_d)
 
 
-def _hemisphere(names: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _hemisphere(names: Commands) -> None:
     parser = _add(names, "hemisphere", "a camera's orientation from noisy pixels of landmarks")
     _add_preset(parser)
     parser.add_argument(
@@ -82,7 +83,7 @@ def _hemisphere(names: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     parser.set_defaults(make=_run_hemisphere)
 
 
-def _kitti(names: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _kitti(names: Commands) -> None:
     parser = _add(names, "kitti", "rotations on KITTI and their fusion with stereo VO")
     _add_data(parser, "--recordings", "kitti_fusion", "kitti_00.npz, kitti_02.npz, kitti_05.npz")
     parser.add_argument(
@@ -95,7 +96,7 @@ def _kitti(names: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser.set_defaults(make=_run_kitti)
 
 
-def _seven_scenes(names: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _seven_scenes(names: Commands) -> None:
     parser = _add(names, "seven-scenes", "a camera's orientation from one colour image")
     _add_data(parser, "--dataset", "seven_scenes", "the folder of the scenes, or one of frames")
     parser.add_argument(
@@ -107,7 +108,7 @@ def _seven_scenes(names: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.set_defaults(make=_run_seven_scenes)
 
 
-def _add_preset(parser: argparse.ArgumentParser) -> None:
+def _add_preset(parser: Parser) -> None:
     parser.add_argument(
         "--preset",
         choices=("paper", "published"),
@@ -116,23 +117,16 @@ def _add_preset(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_data(parser: argparse.ArgumentParser, option: str, folder: str, text: str) -> None:
+def _add_data(parser: Parser, option: str, folder: str, text: str) -> None:
     """A folder to read, by default one of $HYDRANET_DATA."""
     data = Path(os.environ.get("HYDRANET_DATA", "data"))
     text = f"{text} (default: $HYDRANET_DATA/{folder})"
     parser.add_argument(option, type=Path, default=data / folder, metavar="DIR", help=text)
 
 
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number of at least 1")
-    return int(text)
-
-
 def run(options: argparse.Namespace) -> None:
     """Run, write, print, check."""
-    if find_spec("torch") is None or find_spec("safetensors") is None:
-        raise HydraNetError("experiments need torch: pip install 'hydranet_ros[learning,report]'")
+    require("an experiment", "torch", "safetensors", "matplotlib")
     from hydranet_ros.experiments.fit import use_threads
     from hydranet_ros.experiments.outcome import write_outcome
 
@@ -156,7 +150,7 @@ def _folder(options: argparse.Namespace) -> Path:
 def _run_one_d(options: argparse.Namespace) -> Outcome:
     from hydranet_ros.experiments import one_d
 
-    settings = one_d.Settings(
+    settings = one_d.OneDSettings(
         options.preset, options.seed, options.repetitions, workers=options.workers
     )
     return one_d.run(settings, options.quick)
@@ -165,14 +159,14 @@ def _run_one_d(options: argparse.Namespace) -> Outcome:
 def _run_rotation_averaging(options: argparse.Namespace) -> Outcome:
     from hydranet_ros.experiments import rotation_averaging
 
-    settings = rotation_averaging.Settings(seed=options.seed)
+    settings = rotation_averaging.RotationAveragingSettings(seed=options.seed)
     return rotation_averaging.run(settings, options.quick)
 
 
 def _run_hemisphere(options: argparse.Namespace) -> Outcome:
     from hydranet_ros.experiments import hemisphere
 
-    settings = hemisphere.Settings(options.preset, options.training, options.seed)
+    settings = hemisphere.HemisphereSettings(options.preset, options.training, options.seed)
     return hemisphere.run(settings, options.quick)
 
 
@@ -183,7 +177,7 @@ def _run_kitti(options: argparse.Namespace) -> Outcome:
         if options.test is not None:
             raise HydraNetError("--test names a sequence of --dataset DIR: give that as well")
         return kitti.run(options.recordings, options.quick)
-    settings = kitti_training.Settings(
+    settings = kitti_training.KittiTrainingSettings(
         options.dataset, _folder(options), options.test, options.seed
     )
     return kitti_training.run(settings, options.quick)
@@ -192,7 +186,7 @@ def _run_kitti(options: argparse.Namespace) -> Outcome:
 def _run_seven_scenes(options: argparse.Namespace) -> Outcome:
     from hydranet_ros.experiments import seven_scenes
 
-    settings = seven_scenes.Settings(
+    settings = seven_scenes.SevenScenesSettings(
         options.dataset, tuple(options.scenes), options.imagenet, options.seed
     )
     return seven_scenes.run(settings, options.quick)

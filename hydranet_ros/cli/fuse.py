@@ -1,51 +1,74 @@
-"""`hydranet fuse FILE.npz`: fuse recorded visual odometry with recorded rotations."""
+"""`hydranet fuse FILE.npz`: fuse recorded odometry with recorded rotations."""
 
 from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import asdict
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any
 
 from hydranet_ros import __version__
-from hydranet_ros.datasets.recording import VARIANTS, Recording, read_recording
+from hydranet_ros.cli.arguments import (
+    add_command,
+    add_json,
+    add_out,
+    add_settings,
+    chosen_settings,
+    dumped,
+)
 from hydranet_ros.errors import HydraNetError
-from hydranet_ros.evaluation.output import progress, write_run
-from hydranet_ros.geometry import metrics
-from hydranet_ros.geometry.lie import Array
-from hydranet_ros.geometry.odometer import chain
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from hydranet_ros.cli.arguments import Commands
+    from hydranet_ros.datasets.recording import Recording
+    from hydranet_ros.evaluation.comparison import Interval
+    from hydranet_ros.fusion.config import FusionConfig
+    from hydranet_ros.geometry.lie import Array
+
+    Fused = tuple[Array, dict[Interval, Array], int]
+    """The trajectory, the covariances of its motions, and how many measurements were rejected."""
 
 EXAMPLES = """\
-examples:
   hydranet fuse kitti_00.npz
   hydranet fuse kitti_00.npz --mode paper --json
   hydranet fuse kitti_00.npz --variant blur --out out/00
+  hydranet fuse kitti_00.npz --odometry wheels --set wheels.floor_m=0.01
   hydranet fuse kitti_00.npz --drop-vo 50:10,150:10
 """
+# Those of datasets.recording, which loads NumPy.
+VARIANTS = ("", "blur", "nc")
+ROWS = {"vo": "vo", "fused": "fused"}
+COLUMNS = {
+    "ate_m": "ATE m",
+    "ate_deg": "ATE deg",
+    "seg_pct": "seg %",
+    "seg_deg_per_100m": "seg deg/100 m",
+}
 
-COLUMNS = ("ate_m", "ate_deg", "seg_pct", "seg_deg_per_100m")
-HEADER = ("", "ATE m", "ATE deg", "seg %", "seg deg/100 m")
 
-
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_parser(commands: Commands) -> None:
     """Declare the arguments."""
-    parser = commands.add_parser(
+    parser = add_command(
+        commands,
         "fuse",
-        help="fuse recorded visual odometry and rotations",
-        description=(
-            "Fuse a recording of visual odometry and network rotations, and compare both with "
-            "the ground truth. Mode 'window' is the sliding window that runs in the fusion node; "
-            "mode 'paper' relaxes each pair of poses alone, as the paper did."
-        ),
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        run,
+        "fuse recorded odometry and rotations",
+        "Fuse a recording of odometry and network rotations, and compare both with the ground "
+        "truth. Mode 'window' is the sliding window that runs in the fusion node; mode 'paper' "
+        "relaxes each pair of poses alone, as the paper did.",
+        EXAMPLES,
     )
     parser.add_argument("recording", metavar="FILE.npz")
     parser.add_argument("--mode", choices=("window", "paper"), default="window")
+    parser.add_argument(
+        "--odometry",
+        choices=("own", "visual", "wheels"),
+        help="whose odometry was recorded, which says how far it is believed (default: visual)",
+    )
     parser.add_argument(
         "--variant", choices=VARIANTS, default="", help="which of the recorded sources to use"
     )
@@ -58,13 +81,20 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         default="",
         help="take VO away for LEN steps from step START on (step i ends at frame i + 1)",
     )
-    parser.add_argument("--out", type=Path, metavar="DIR", help="write the trajectories there")
-    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
-    parser.set_defaults(run=run)
+    add_settings(parser)
+    add_out(parser, "write the trajectories there")
+    add_json(parser)
 
 
 def run(options: argparse.Namespace) -> None:
     """Read, fuse, evaluate, write, print."""
+    from hydranet_ros.fusion.config import FusionConfig
+
+    config = chosen_settings(options, FusionConfig(), {"odometry": options.odometry})
+    if dumped(options, config):
+        return
+    from hydranet_ros.datasets.recording import read_recording
+
     recording = read_recording(options.recording, options.variant)
     if recording.C_hn is None and not options.vo_only:
         raise HydraNetError(f"{options.recording}: has no rotations to fuse: use --vo-only")
@@ -72,32 +102,19 @@ def run(options: argparse.Namespace) -> None:
     if options.mode == "paper":
         if options.vo_only or without_vo.any():
             raise HydraNetError("--mode paper needs both sources at every step: use --mode window")
-        fused, covariances, rejected, config = _paper(recording)
+        fused = _paper(recording)
     else:
-        fused, covariances, rejected, config = _window(recording, without_vo, options.vo_only)
-    figures: dict[str, Any] = {}
-    if recording.T_w_c_gt is not None:
-        vo = metrics.evaluate(recording.T_w_c_vo, recording.T_w_c_gt, recording.Sigma_vo)
-        ours = metrics.evaluate(fused, recording.T_w_c_gt, covariances)
-        figures = {"vo": vo.as_dict(), "fused": ours.as_dict()}
-    figures["rejected"] = rejected
+        fused = _window(recording, config, without_vo, options.vo_only)
+    figures = _figures(recording, fused)
     if options.out is not None:
-        settings = {
-            "version": __version__,
-            "recording": Path(options.recording).name,
-            "mode": options.mode,
-            "variant": options.variant,
-            "vo_only": options.vo_only,
-            "drop_vo": options.drop_vo,
-            options.mode: config,
-        }
-        trajectories = {"vo": recording.T_w_c_vo, "fused": fused}
-        write_run(options.out, trajectories, recording.stamps_ns, figures, settings)
-    print(json.dumps(figures, indent=2) if options.json else table(figures, options.out))
+        _write(options, config, recording, fused[0], figures)
+    print(json.dumps(figures, indent=2) if options.json else _text(figures, options.out))
 
 
 def dropped(text: str, steps: int) -> NDArray[np.bool_]:
     """Which steps `START:LEN,...` names."""
+    import numpy as np
+
     flags = np.zeros(steps, dtype=bool)
     for part in filter(None, text.split(",")):
         start, _, length = part.partition(":")
@@ -109,12 +126,12 @@ def dropped(text: str, steps: int) -> NDArray[np.bool_]:
     return flags
 
 
-Fused = tuple[Array, Array, int, dict[str, Any]]
-
-
 def _paper(recording: Recording) -> Fused:
-    """The trajectory, the covariances of its steps, the steps that kept VO, the settings."""
+    """Pair by pair; rejected are the rotations of steps that kept VO."""
+    import numpy as np
+
     from hydranet_ros.fusion.pairwise import MAX_DETERMINANT, pair_covariances, relax_pairs
+    from hydranet_ros.geometry.odometer import chain
 
     assert recording.C_hn is not None
     assert recording.Sigma_hn is not None
@@ -122,40 +139,88 @@ def _paper(recording: Recording) -> Fused:
     fused = chain(relax_pairs(*measured), recording.T_w_c_vo[0])
     kept = int((np.linalg.det(recording.Sigma_hn) > MAX_DETERMINANT).sum())
     covariances = pair_covariances(recording.Sigma_vo, recording.Sigma_hn)
-    return fused, covariances, kept, {"max_determinant": MAX_DETERMINANT, "unit_jacobians": True}
+    return fused, _by_interval(recording, covariances), kept
 
 
-def _window(recording: Recording, without_vo: NDArray[np.bool_], vo_only: bool) -> Fused:
-    from hydranet_ros.fusion.sliding_window import SlidingWindowFusion
+def _window(
+    recording: Recording, config: FusionConfig, without_vo: NDArray[np.bool_], vo_only: bool
+) -> Fused:
+    """As the fusion node does it, step by step."""
+    import numpy as np
 
-    fusion = SlidingWindowFusion(T_w_c=recording.T_w_c_vo[0])
-    poses, covariances, rejected = [recording.T_w_c_vo[0]], [], 0
+    from hydranet_ros.evaluation.output import progress
+    from hydranet_ros.evaluation.run import FusedPath
+    from hydranet_ros.fusion.fusion import Fusion
+
+    start = recording.T_w_c_vo[0]
+    fusion = Fusion(config, start)
+    path = FusedPath(fusion, start)
+    path.add(int(recording.stamps_ns[0]), None)
     steps = recording.steps(without_vo, with_rotations=not vo_only)
     for stamp, measured in progress(steps, len(recording.Sigma_vo), "fuse"):
-        if measured:
-            state = fusion.update(*measured)
-        elif fusion.started:
-            state = fusion.coast(stamp)
-        else:
-            raise HydraNetError("--drop-vo: the first step needs VO or a rotation to start from")
-        poses.append(state.T_w_c)
-        assert state.Sigma_2_1 is not None
-        covariances.append(state.Sigma_2_1)
-        rejected += len(state.rejected)
-    return np.array(poses), np.array(covariances), rejected, asdict(fusion.config)
+        states = fusion.add(*measured) + fusion.passed(stamp)
+        path.add(stamp, states[-1] if states else None)
+    return np.array(path.T_w_c), path.covariances, path.rejected
 
 
-def table(figures: dict[str, Any], out: Path | None) -> str:
+def _by_interval(recording: Recording, covariances: Array) -> dict[Interval, Array]:
+    stamps = recording.stamps_ns.tolist()
+    return dict(zip(pairwise(stamps), covariances, strict=True))
+
+
+def _figures(recording: Recording, fused: Fused) -> dict[str, Any]:
+    from hydranet_ros.evaluation.comparison import evaluate
+    from hydranet_ros.geometry.trajectory import Trajectory
+
+    T_w_c, covariances, rejected = fused
+    figures: dict[str, Any] = {}
+    if recording.T_w_c_gt is not None:
+        vo, ours, truth = (
+            Trajectory(T, recording.stamps_ns, name)
+            for T, name in ((recording.T_w_c_vo, "vo"), (T_w_c, "fused"), (recording.T_w_c_gt, ""))
+        )
+        figures["vo"] = evaluate(vo, truth, "none", recording.Sigma_vo).as_dict()
+        figures["fused"] = evaluate(ours, truth, "none", covariances).as_dict()
+    figures["rejected"] = rejected
+    return figures
+
+
+def _write(
+    options: argparse.Namespace,
+    config: FusionConfig,
+    recording: Recording,
+    fused: Array,
+    figures: dict[str, Any],
+) -> None:
+    """Trajectories, figures, and the settings: the paper's mode has none."""
+    from hydranet_ros.evaluation.output import ResultsFolder
+    from hydranet_ros.settings import to_yaml
+
+    about = {
+        "hydranet_ros": __version__,
+        "recording": Path(options.recording).name,
+        "mode": options.mode,
+        "variant": options.variant,
+        "vo_only": options.vo_only,
+        "drop_vo": options.drop_vo,
+    }
+    comment = "\n".join(f"{name}: {value}" for name, value in about.items())
+    if options.mode == "paper":
+        comment += "\nthe settings below are those of mode window, and were not used"
+    folder = ResultsFolder(options.out)
+    for name, T_w_c in (("vo", recording.T_w_c_vo), ("fused", fused)):
+        folder.trajectory(name, T_w_c, recording.stamps_ns)
+    folder.json("metrics.json", figures)
+    folder.text("config.yaml", to_yaml(config, comment))
+
+
+def _text(figures: dict[str, Any], out: Path | None) -> str:
     """The paper's four columns, VO and fused."""
-    lines = []
+    from hydranet_ros.evaluation.tables import comparison_table
+
+    lines = ["no ground truth in the recording: nothing to compare with"]
     if "vo" in figures:
-        rows: list[tuple[str, ...]] = [HEADER]
-        for name in ("vo", "fused"):
-            values = [figures[name][key] for key in COLUMNS]
-            rows.append((name, *("-" if value is None else f"{value:.2f}" for value in values)))
-        lines += ["".join(f"{cell:>15}" for cell in row) for row in rows]
-    else:
-        lines.append("no ground truth in the recording: nothing to compare with")
+        lines = [comparison_table(figures, ROWS, COLUMNS)]
     lines.append(f"rejected: {figures['rejected']}")
     if out is not None:
         lines.append(f"written to {out}")

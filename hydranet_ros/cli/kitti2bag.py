@@ -1,45 +1,56 @@
-"""`hydranet kitti2bag SEQUENCE OUT`: a folder of images as a bag of ROS 2."""
+"""`hydranet kitti2bag SOURCE OUT`: a folder of images as a bag of ROS 2."""
 
 from __future__ import annotations
 
 import argparse
 import math
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from hydranet_ros.datasets.source import open_source
-from hydranet_ros.errors import HydraNetError
-from hydranet_ros.evaluation.output import progress
+from hydranet_ros.cli.arguments import (
+    CAMERAS,
+    add_command,
+    add_frames,
+    add_poses,
+    add_source,
+    open_chosen,
+)
+from hydranet_ros.errors import HydraNetError, require
+
+if TYPE_CHECKING:
+    from hydranet_ros.cli.arguments import Commands
 
 EXAMPLES = """\
-examples:
   hydranet kitti2bag dataset/sequences/09 kitti_09
   hydranet kitti2bag dataset/sequences/09 kitti_09 --storage sqlite3 --compressed
-  hydranet kitti2bag street street_bag --max-frames 50
+  hydranet kitti2bag street street_bag --frames 50
 """
 STORAGES = ("mcap", "sqlite3")
 # builtin_interfaces/Time has 31 bits of seconds.
 LATEST_S = 2**31 - 1
 
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_parser(commands: Commands) -> None:
     """Declare the arguments."""
-    parser = commands.add_parser(
+    parser = add_command(
+        commands,
         "kitti2bag",
-        help="write a folder of images, or the simulated street, as a bag",
-        description=(
-            "Write the frames of SEQUENCE (a folder in KITTI's layout, or 'street') as a rosbag2: "
-            "/left and /right image_rect and camera_info, /ground_truth/odometry where the poses "
-            "are known, /tf_static. Images lose nothing, with --compressed neither (PNG)."
-        ),
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        run,
+        "write a folder of images, or the simulated street, as a bag",
+        "Write the frames of SOURCE as a rosbag2: /left and /right image_rect and camera_info, "
+        "/ground_truth/odometry where the poses are known, /tf_static. Images lose nothing, with "
+        "--compressed neither (PNG).",
+        EXAMPLES,
     )
-    parser.add_argument("sequence", metavar="SEQUENCE")
+    add_source(parser, optional=False)
     parser.add_argument("out", metavar="OUT", type=Path, help="the folder of the bag, a new one")
     parser.add_argument("--storage", choices=STORAGES, default="mcap", help="default: %(default)s")
     parser.add_argument("--compressed", action="store_true", help="CompressedImage, as PNG")
-    parser.add_argument("--poses", metavar="FILE", help="the true poses, as of `hydranet run`")
-    parser.add_argument("--max-frames", type=int, metavar="N", help="stop after N frames")
+    parser.add_argument(
+        "--cameras", choices=CAMERAS, default="stereo", help="mono: image_1 may be missing"
+    )
+    add_poses(parser)
+    add_frames(parser, least=1)
     parser.add_argument(
         "--epoch",
         type=float,
@@ -47,18 +58,17 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         metavar="S",
         help="seconds to add to the stamps, which start at 0 in KITTI (default: %(default)s)",
     )
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:
     """Check, write, say what was written."""
+    require("a bag", "rosbags")
     from hydranet_ros.datasets.bag_files import check_new, write_bag
     from hydranet_ros.datasets.bag_messages import message_count, recorded
+    from hydranet_ros.evaluation.output import progress
 
     check_new(options.out)
-    if options.max_frames is not None and options.max_frames < 1:
-        raise HydraNetError(f"--max-frames {options.max_frames}: must be at least 1")
-    source = open_source(options.sequence, options.poses, options.max_frames)
+    source = open_chosen(options, options.cameras)
     epoch_ns = _epoch(options.epoch, int(source.stamps_ns[-1]))
     messages = recorded(source, options.compressed, epoch_ns)
     bar = progress(messages, message_count(source), "write", "message")

@@ -6,167 +6,182 @@ import argparse
 import json
 import sys
 import time
-from dataclasses import asdict
-from importlib.util import find_spec
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hydranet_ros import __version__
-from hydranet_ros.datasets.source import STREET, Source, open_source
-from hydranet_ros.errors import HydraNetError
-from hydranet_ros.evaluation.output import progress, write_run
-from hydranet_ros.evaluation.run import Results
-from hydranet_ros.evaluation.tables import calibration_table, figures_table
-from hydranet_ros.fusion.sliding_window import SlidingWindowFusion
-from hydranet_ros.geometry.camera import Frame
-from hydranet_ros.gyro.visual_gyro import VisualGyro, open_predictor
-from hydranet_ros.pipeline import OWN_SOURCES, Pipeline
-from hydranet_ros.stereo_vo.odometry import StereoVO
-from hydranet_ros.stereo_vo.result import Lost
+from hydranet_ros.cli.arguments import (
+    Parser,
+    add_command,
+    add_frames,
+    add_json,
+    add_network,
+    add_out,
+    add_poses,
+    add_settings,
+    add_source,
+    add_topics,
+    chosen_settings,
+    dumped,
+    network_settings,
+    open_chosen,
+)
+from hydranet_ros.errors import HydraNetError, require
+
+if TYPE_CHECKING:
+    from hydranet_ros.cli.arguments import Commands
+    from hydranet_ros.datasets.source import Source
+    from hydranet_ros.evaluation.output import ResultsFolder
+    from hydranet_ros.evaluation.run import RunResults
+    from hydranet_ros.pipeline import Pipeline, PipelineConfig
 
 EXAMPLES = """\
-examples:
   hydranet run                                             the simulated street
   hydranet run dataset/sequences/09 --out out/09
-  hydranet run recording.mcap --only vo --max-frames 200
+  hydranet run dataset/sequences/09 --config out/09/config.yaml --set fusion.window_size=20
+  hydranet run recording.mcap --only vo --frames 200
   hydranet run dataset/sequences/09 --only rotation --cameras stereo --json
 """
 
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_parser(commands: Commands) -> None:
     """Declare the arguments."""
-    parser = commands.add_parser(
+    parser: Parser = add_command(
+        commands,
         "run",
-        help="run over a folder of images, a bag, or the simulated street",
-        description=(
-            "Run visual odometry, the visual gyro and their fusion over the frames of SOURCE: a "
-            "folder in KITTI's layout (image_0, image_1, calib.txt, times.txt), a rosbag2, or "
-            "'street', the simulated one."
-        ),
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        run,
+        "run over a folder of images, a bag, or the simulated street",
+        "Run visual odometry, the visual gyro and their fusion over the frames of SOURCE: a "
+        "folder in KITTI's layout (image_0, image_1, calib.txt, times.txt), a rosbag2, or "
+        "'street', the simulated one.",
+        EXAMPLES,
     )
-    parser.add_argument("source", metavar="SOURCE", nargs="?", default=STREET)
+    add_source(parser)
     parser.add_argument("--only", choices=("vo", "rotation"), help="one part, without fusion")
-    parser.add_argument(
-        "--cameras",
-        choices=("mono", "stereo"),
-        default="mono",
-        help="whose flow the network sees: the left camera's, or both (default: mono)",
-    )
-    parser.add_argument(
-        "--weights", type=Path, metavar="FILE", help="of the network (default: those that ship)"
-    )
-    parser.add_argument("--device", default="auto", help="of the network: auto, cpu, cuda, cuda:N")
-    parser.add_argument(
-        "--poses",
-        metavar="FILE",
-        help="the true poses (default: SOURCE/poses.txt, or ../../poses/NN.txt beside it)",
-    )
-    parser.add_argument("--left-topic", metavar="TOPIC", help="of a bag (default: by its name)")
-    parser.add_argument("--right-topic", metavar="TOPIC", help="of a bag (default: by its name)")
-    parser.add_argument("--max-frames", type=_positive, metavar="N", help="stop after N frames")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="write the results there")
-    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
-    parser.set_defaults(run=run)
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 2:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number of at least 2")
-    return int(text)
+    add_network(parser, cameras="mono")
+    add_poses(parser)
+    add_topics(parser)
+    add_frames(parser)
+    add_settings(parser)
+    add_out(parser)
+    add_json(parser)
 
 
 def run(options: argparse.Namespace) -> None:
     """Read, track, evaluate, write, print. An interruption keeps what is done."""
-    topics = options.left_topic, options.right_topic
-    source = open_source(options.source, options.poses, options.max_frames, *topics)
-    results = Results(source, options.only)
-    pipeline: Pipeline | None = None
+    from hydranet_ros.pipeline import Pipeline, PipelineConfig
+
+    shorthands = {"parts": options.only, **network_settings(options)}
+    config = chosen_settings(options, PipelineConfig(), shorthands)
+    if dumped(options, config):
+        return
+    source = _open_source(options, config)
+    pipeline = Pipeline(source.camera, config)
+    from hydranet_ros.evaluation.output import ResultsFolder
+    from hydranet_ros.evaluation.run import RunResults
+
+    folder = None if options.out is None else ResultsFolder(options.out)
+    results = RunResults(source, pipeline)
     interrupted = False
     try:
-        for frame in progress(source, len(source), options.only or "run"):
-            pipeline = pipeline or open_pipeline(options, source, frame)
-            start = time.perf_counter()
-            step = pipeline.update(frame)
-            results.add(step, 1e3 * (time.perf_counter() - start))
-            swapped = step.vo is not None and step.vo.lost is Lost.SWAPPED_CAMERAS
-            if swapped and not results.odometer.steps:
-                raise HydraNetError(f"{options.source}: {Lost.SWAPPED_CAMERAS.value}")
+        _follow(source, pipeline, results)
     except KeyboardInterrupt:
         interrupted = True
-    if pipeline is None or not results.stamps_ns:
+    if not results.stamps_ns:
         raise KeyboardInterrupt
     figures = results.figures()
-    if options.out is not None:
-        _write(options.out, results, figures, _settings(pipeline, source, results))
+    if folder is not None:
+        _write(folder, results, figures, _config_text(pipeline, source, results))
     if options.json:
-        print(
-            json.dumps({"frames": figures.pop("frames"), "ms_median": results.ms_median} | figures)
-        )
+        timing = {"ms_median": results.timing["ms_median"]}
+        print(json.dumps({"frames": figures["frames"]} | timing | figures))
     else:
-        print(_text(results, figures, options.out))
+        print(_text(results, figures, options))
     if interrupted:
         raise KeyboardInterrupt
 
 
-def open_pipeline(options: argparse.Namespace, source: Source, frame: Frame) -> Pipeline:
-    """The parts that are asked for."""
-    vo = None if options.only == "rotation" else StereoVO(source.camera)
-    if options.only == "vo":
-        return Pipeline(vo)
-    predictor = open_predictor(options.weights, options.device)
-    height, width = frame.left.shape
-    stereo = options.cameras == "stereo"
-    gyro = VisualGyro(predictor, source.camera.left, (height, width), stereo)
-    return Pipeline(vo, gyro, None if vo is None else SlidingWindowFusion(OWN_SOURCES))
+def _open_source(options: argparse.Namespace, config: PipelineConfig) -> Source:
+    """A pair where the odometry or the gyro needs one, else one camera is enough."""
+    if config.parts == "rotation":
+        return open_chosen(options, config.gyro.cameras)
+    try:
+        return open_chosen(options)
+    except HydraNetError as error:
+        try:
+            open_chosen(options, "mono")
+        except HydraNetError:
+            raise error from None
+        raise HydraNetError(
+            f"{error}; stereo odometry needs a pair: with one camera use --only rotation"
+        ) from None
 
 
-def _settings(pipeline: Pipeline, source: Source, results: Results) -> dict[str, Any]:
-    settings: dict[str, Any] = {
-        "version": __version__,
+def _follow(source: Source, pipeline: Pipeline, results: RunResults) -> None:
+    from hydranet_ros.evaluation.output import progress
+    from hydranet_ros.stereo_vo.result import Lost
+
+    for frame in progress(source, len(source), "run"):
+        start = time.perf_counter()
+        step = pipeline.update(frame)
+        results.add(step, 1e3 * (time.perf_counter() - start))
+        swapped = step.vo is not None and step.vo.lost is Lost.SWAPPED_CAMERAS
+        if swapped and results.odometry is not None and not results.odometry.motions:
+            raise HydraNetError(f"{source.name}: {Lost.SWAPPED_CAMERAS.value}")
+
+
+def _config_text(pipeline: Pipeline, source: Source, results: RunResults) -> str:
+    """The settings, to be read back by --config, under what else the results depend on."""
+    from dataclasses import asdict
+
+    from hydranet_ros.gyro.visual_gyro import describe
+    from hydranet_ros.settings import to_yaml
+
+    about: dict[str, Any] = {
+        "hydranet_ros": __version__,
         "source": source.name,
         "frames": len(results.stamps_ns),
         "camera": asdict(source.camera),
     }
-    if pipeline.vo is not None:
-        settings["stereo_vo"] = asdict(pipeline.vo.config)
     if pipeline.gyro is not None:
-        settings["gyro"] = pipeline.gyro.settings()
-    if pipeline.fusion is not None:
-        settings["fusion"] = asdict(pipeline.fusion.config)
-    return settings
+        about["network"] = describe(pipeline.gyro)
+    comment = "\n".join(f"{name}: {value}" for name, value in about.items())
+    return to_yaml(pipeline.config, comment)
 
 
 def _write(
-    folder: Path, results: Results, figures: dict[str, Any], settings: dict[str, Any]
+    folder: ResultsFolder, results: RunResults, figures: dict[str, Any], config: str
 ) -> None:
-    timing = {"ms_median": results.ms_median}
-    write_run(folder, results.trajectories(), results.stamps(), figures, settings, timing)
-    if results.rotations:
-        results.write_rotations(folder / "rotation.csv")
-    if find_spec("matplotlib") is None:
-        print("no report.html, which needs matplotlib: pip install matplotlib", file=sys.stderr)
+    results.write(folder, figures, config)
+    try:
+        require("the report", "matplotlib")
+    except HydraNetError as error:
+        print(f"no report.html: {error}", file=sys.stderr)
     else:
-        results.write_report(folder)
+        results.write_report(folder, figures)
 
 
-def _text(results: Results, figures: dict[str, Any], out: Path | None) -> str:
+def _text(results: RunResults, figures: dict[str, Any], options: argparse.Namespace) -> str:
     """What a person wants to read."""
-    lines = [f"{figures['frames']} frames" + _lost(figures)]
-    if results.ms_median is not None:
-        rate = 1e3 / results.ms_median
-        lines.append(f"{results.ms_median:.1f} ms per frame, {rate:.0f} frames per second")
+    from hydranet_ros.evaluation.comparison import rotation_errors
+    from hydranet_ros.evaluation.tables import calibration_table, figures_table
+
+    lines = [f"{figures['frames']} frames" + _counts(figures)]
+    median = results.timing["ms_median"]
+    if median is not None:
+        lines.append(f"{median:.1f} ms per frame, {1e3 / median:.0f} frames per second")
     if results.truth is None:
         lines.append("no true poses found: nothing to compare with (--poses FILE)")
     else:
-        lines += [figures_table(figures)]
-        if results.rotations:
-            lines.append(calibration_table(results.rotations, results.truth))
-    if out is not None:
-        lines.append(f"written to {out}")
+        lines.append(figures_table(figures))
+        errors = rotation_errors(results.rotations, results.truth)
+        if errors is not None:
+            lines.append(calibration_table(errors))
+    if options.out is not None:
+        lines.append(f"written to {options.out}")
     return "\n".join(lines)
 
 
-def _lost(figures: dict[str, Any]) -> str:
-    return f", {figures['lost']} lost" if "lost" in figures else ""
+def _counts(figures: dict[str, Any]) -> str:
+    lost = f", {figures['lost']} lost" if "lost" in figures else ""
+    unmatched = figures["unmatched"]
+    return lost + (f", {unmatched} images without the other of their pair" if unmatched else "")

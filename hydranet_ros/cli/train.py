@@ -9,11 +9,13 @@ from math import radians
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import yaml
-
-from hydranet_ros.errors import HydraNetError
+from hydranet_ros import __version__
+from hydranet_ros.cli.arguments import add_command, add_settings, dumped
+from hydranet_ros.errors import HydraNetError, require
 
 if TYPE_CHECKING:
+    from hydranet_ros.cli.arguments import Commands
+    from hydranet_ros.evaluation.output import ResultsFolder
     from hydranet_ros.training.config import TrainingConfig
     from hydranet_ros.training.data import Data
     from hydranet_ros.training.distributed import Processes
@@ -21,9 +23,9 @@ if TYPE_CHECKING:
 
 WEIGHTS = "weights.safetensors"
 EXAMPLES = f"""\
-examples:
   hydranet train --out out/default                     what made the weights that ship
   hydranet train --config mine.yaml --out out/mine     other settings; see below
+  hydranet train --config paper --set epochs=10 --out out/paper
   torchrun --nproc-per-node 2 -m hydranet_ros.cli train --out out/default
 
 A configuration names what differs from its base, 'default' (simulated streets) or 'paper':
@@ -36,44 +38,41 @@ An interrupted training goes on where it was when started again with the same --
 """
 
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_parser(commands: Commands) -> None:
     """Declare the arguments."""
-    parser = commands.add_parser(
+    parser = add_command(
+        commands,
         "train",
-        help="train a network on simulated streets or KITTI folders",
-        description="Train HydraNet, calibrate its covariances, and write its weights.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        run,
+        "train a network on simulated streets or KITTI folders",
+        "Train HydraNet, calibrate its covariances, and write its weights.",
+        EXAMPLES,
     )
-    parser.add_argument(
-        "--config", default="default", metavar="NAME|FILE", help="default, paper, or a YAML file"
-    )
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="the results")
+    add_settings(parser, "NAME|FILE", "default")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="where the results go; needed")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
     parser.add_argument(
         "--cache", type=Path, metavar="DIR", help="where flow is kept (~/.cache/hydranet)"
     )
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:
     """Prepare the data, train, calibrate, write."""
-    try:
-        from hydranet_ros.gyro.device import choose_device
-        from hydranet_ros.training.config import read_config
-        from hydranet_ros.training.distributed import joined_processes
-    except ModuleNotFoundError as error:
-        if error.name not in ("torch", "safetensors"):
-            raise
-        raise HydraNetError(
-            f"training needs {error.name}: pip install torch safetensors"
-        ) from None
-    config = read_config(options.config)
+    from hydranet_ros.settings import configured
+    from hydranet_ros.training.config import read_config
+
+    config = configured(read_config(options.config), None, options.assignments)
+    if dumped(options, config):
+        return
+    if options.out is None:
+        raise HydraNetError("--out DIR is needed: where the weights are written")
+    require("training", "torch", "safetensors")
+    from hydranet_ros.evaluation.output import ResultsFolder
+    from hydranet_ros.gyro.device import choose_device
+    from hydranet_ros.training.distributed import joined_processes
+
     device = choose_device(options.device)
-    try:
-        options.out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise HydraNetError(f"--out {options.out}: cannot be made: {error.strerror}") from None
+    folder = ResultsFolder(options.out)
     with joined_processes(device) as processes:
         from hydranet_ros.training.loop import Training
 
@@ -81,7 +80,7 @@ def run(options: argparse.Namespace) -> None:
         training = Training(config, data.training, data.validation, options.out, device, processes)
         training.run()
         if processes.first:
-            _finish(config, training, data, options)
+            _finish(config, training, data, options, folder)
 
 
 def _data(config: TrainingConfig, options: argparse.Namespace, processes: Processes) -> Data:
@@ -98,9 +97,14 @@ def _data(config: TrainingConfig, options: argparse.Namespace, processes: Proces
 
 
 def _finish(
-    config: TrainingConfig, training: Training, data: Data, options: argparse.Namespace
+    config: TrainingConfig,
+    training: Training,
+    data: Data,
+    options: argparse.Namespace,
+    folder: ResultsFolder,
 ) -> None:
     from hydranet_ros.gyro.weights import Provenance, Weights, save_weights
+    from hydranet_ros.settings import to_yaml
     from hydranet_ros.training.calibration import calibrate, evaluate
 
     model = training.best_network().cpu()
@@ -112,15 +116,16 @@ def _finish(
     calibration = calibrate(evaluation, strange, radians(config.floor_deg))
     figures = evaluation.figures(calibration)
     source = "KITTI folders" if config.data.kitti else "simulated streets"
+    changes = [word for each in options.assignments for word in ("--set", each)]
     provenance = Provenance(
         flow_method=config.data.flow,
-        command=shlex.join(["hydranet", "train", "--config", str(options.config)]),
+        command=shlex.join(["hydranet", "train", "--config", options.config, *changes]),
         data=source,
         seed=config.seed,
         validation=figures.as_dict(),
     )
     save_weights(options.out / WEIGHTS, Weights(model, calibration, provenance))
-    (options.out / "config.yaml").write_text(yaml.safe_dump(config.as_dict(), sort_keys=False))
+    folder.text("config.yaml", to_yaml(config, f"hydranet_ros: {__version__}"))
     print(f"epoch {training.best_epoch} of {training.epoch} on {source}, validation:")
     for name, value in figures.as_dict().items():
         print(f"  {name:>15} {value:.4f}")

@@ -18,7 +18,9 @@ from hydranet_ros.datasets.source import Source
 from hydranet_ros.errors import HydraNetError, require
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.camera import T_BASE_OPTICAL, Camera, Frame, Image, StereoCamera
+from hydranet_ros.geometry.estimates import RelativeRotation
 from hydranet_ros.geometry.lie import Array
+from hydranet_ros.geometry.odometer import LOST_VARIANCE
 
 require("a bag", "rosbags")
 
@@ -270,3 +272,40 @@ def _image(topic: str, stamp_ns: int, frame_id: str, pixels: Image, compressed: 
         content = compressed_image(stamp_ns, frame_id, pixels)
         return pack(f"{topic}/compressed", COMPRESSED_IMAGE, stamp_ns, content)
     return pack(topic, IMAGE, stamp_ns, image(stamp_ns, frame_id, pixels))
+
+
+# --- results of the nodes, read back -------------------------------------------------------------
+# A message holds R_1_2 with a covariance about the fixed axes of camera 1; ours is of C_2_1.
+
+
+def stamp_of(time: Any) -> int:
+    """builtin_interfaces/Time in nanoseconds."""
+    return int(time.sec) * 10**9 + int(time.nanosec)
+
+
+def covariance_of(values: Any) -> Array:
+    """The (6, 6) matrix of a message's 36 numbers."""
+    return np.array(values, dtype=np.float64).reshape(6, 6)
+
+
+def rotation_of(message: Any, interval: Any, epistemic: Any | None = None) -> RelativeRotation:
+    """A rotation of hydranet_node, from its message, its interval and its epistemic part."""
+    R_1_2 = pose_of(message.pose.pose)[:3, :3]
+    Sigma, part = (
+        None if each is None else R_1_2.T @ covariance_of(each.pose.covariance)[3:, 3:] @ R_1_2
+        for each in (message, epistemic)
+    )
+    stamps = stamp_of(interval.time_ref), stamp_of(message.header.stamp)
+    return RelativeRotation(R_1_2.T, np.asarray(Sigma), *stamps, part)
+
+
+def turn_of(odometry: Any, stamp_1_ns: int, T_b_c: Array) -> RelativeRotation | None:
+    """The camera's rotation since a stamp, from the twist of its base; None where it is lost."""
+    twist, stamp_2_ns = odometry.twist, stamp_of(odometry.header.stamp)
+    Sigma, dt = covariance_of(twist.covariance), (stamp_2_ns - stamp_1_ns) * 1e-9
+    if float(np.diagonal(Sigma).max()) >= LOST_VARIANCE:
+        return None
+    C_c_b = T_b_c[:3, :3].T
+    rate = C_c_b @ np.array([getattr(twist.twist.angular, axis) for axis in "xyz"])
+    Sigma_2_1 = C_c_b @ Sigma[3:, 3:] @ C_c_b.T * dt**2
+    return RelativeRotation(lie.so3_exp(-rate * dt), Sigma_2_1, stamp_1_ns, stamp_2_ns)

@@ -1,21 +1,29 @@
-"""What commands show and leave behind: progress bars and folders of results."""
+"""What commands show and leave behind: progress bars, and folders of results.
+
+Every file is written whole or not at all, so a result that was there stays until the new one is
+complete.
+"""
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from os import PathLike
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-import numpy as np
-import yaml
-from numpy.typing import NDArray
 from tqdm import tqdm
 
-from hydranet_ros.errors import HydraNetError
+from hydranet_ros.errors import FileError
+from hydranet_ros.files import whole_file
 from hydranet_ros.geometry.lie import Array
 from hydranet_ros.geometry.trajectory import write_kitti, write_tum
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 T = TypeVar("T")
 
@@ -25,26 +33,59 @@ def progress(items: Iterable[T], total: int | None, what: str, unit: str = "fram
     yield from tqdm(items, total=total, desc=what, unit=unit, disable=not sys.stderr.isatty())
 
 
-def write_run(
-    folder: Path,
-    trajectories: dict[str, Array],
-    stamps_ns: NDArray[np.int64],
-    figures: dict[str, Any],
-    settings: dict[str, Any],
-    timing: dict[str, Any] | None = None,
-) -> None:
-    """Write NAME.txt (KITTI) and NAME.tum for each trajectory, metrics.json and config.yaml.
+class ResultsFolder:
+    """A folder that results are written into; it is made where it is missing.
 
-    All but `timing.json` is the same, byte for byte, for the same input.
+    The same input gives the same bytes: no dates, no versions of libraries.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, T_w_c in trajectories.items():
-            write_kitti(folder / f"{name}.txt", T_w_c)
-            write_tum(folder / f"{name}.tum", T_w_c, stamps_ns)
-        (folder / "metrics.json").write_text(json.dumps(figures, indent=2) + "\n")
-        (folder / "config.yaml").write_text(yaml.safe_dump(settings, sort_keys=False))
-        if timing is not None:
-            (folder / "timing.json").write_text(json.dumps(timing, indent=2) + "\n")
-    except OSError as error:
-        raise HydraNetError(f"--out {folder}: cannot be written: {error.strerror}") from None
+
+    def __init__(self, path: str | PathLike[str]) -> None:
+        self.path = Path(path)
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise FileError(self.path, f"cannot be written: {error.strerror}") from None
+
+    def folder(self, name: str) -> ResultsFolder:
+        """A folder within."""
+        return ResultsFolder(self.path / name)
+
+    def data(self, name: str, content: bytes) -> Path:
+        """Write bytes; return where."""
+        with whole_file(self.path / name) as file:
+            file.write(content)
+        return self.path / name
+
+    def text(self, name: str, content: str) -> Path:
+        """Write a text file."""
+        return self.data(name, content.encode())
+
+    def json(self, name: str, content: Any) -> Path:
+        """Write figures, indented."""
+        return self.text(name, json.dumps(content, indent=2) + "\n")
+
+    def table(self, name: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Path:
+        """Write comma-separated values, headed by the names of the columns."""
+        lines = io.StringIO()
+        writer = csv.writer(lines)
+        writer.writerow(columns)
+        writer.writerows(rows)
+        return self.text(name, lines.getvalue())
+
+    def trajectory(self, name: str, T_w_c: Array, stamps_ns: Iterable[int]) -> None:
+        """Write NAME.txt (KITTI) and NAME.tum."""
+        write_kitti(self.path / f"{name}.txt", T_w_c)
+        write_tum(self.path / f"{name}.tum", T_w_c, stamps_ns)
+
+    def plot(self, name: str, figure: Figure, dpi: float | Literal["figure"] = "figure") -> bytes:
+        """Write NAME.png; return its bytes."""
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format="png", dpi=dpi, metadata={"Software": None})
+        self.data(f"{name}.png", buffer.getvalue())
+        return buffer.getvalue()
+
+    def vector_plot(self, name: str, figure: Figure) -> None:
+        """Write NAME.pdf."""
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format="pdf", metadata={"CreationDate": None})
+        self.data(f"{name}.pdf", buffer.getvalue())

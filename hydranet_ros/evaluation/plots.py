@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from io import BytesIO
-
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from scipy.stats import chi2, norm
+from scipy.special import chdtri
 
 from hydranet_ros.evaluation.record import RotationErrors, RunRecord
 from hydranet_ros.geometry import lie
+from hydranet_ros.geometry.lie import Array
 
 TRUTH, BAND = "#222222", "#c9d8ec"
 COLOURS = {
     "ground truth": TRUTH,
     "vo": "#d1701f",
+    "odometry": "#d1701f",
     "fused": "#1f5fbf",
     "hydranet": "#2f8f4e",
     "rotation": "#2f8f4e",
@@ -42,11 +42,9 @@ def figure(height_in: float, rows: int = 1, columns: int = 1) -> tuple[Figure, l
     return made, axes
 
 
-def png(plot: Figure) -> bytes:
-    """Without a date or a version in it."""
-    buffer = BytesIO()
-    plot.savefig(buffer, format="png", metadata={"Software": None})
-    return buffer.getvalue()
+def chi2_quantile(share: Array | float, degrees_of_freedom: int) -> Array:
+    """Below which a share of a chi-square distribution lies: all of it below infinity."""
+    return np.asarray(chdtri(degrees_of_freedom, 1.0 - np.asarray(share)))
 
 
 # --- where it went -------------------------------------------------------------------------------
@@ -136,7 +134,7 @@ def histograms(record: RunRecord, name: str) -> Figure | None:
     for i, axes in enumerate(columns):
         scaled = errors.phi[:, i] / errors.sigmas[:, i]
         axes.hist(np.clip(scaled, -5.0, 5.0), edges, density=True, color=colour(name), alpha=0.6)
-        axes.plot(x, norm.pdf(x), color="#222222", linewidth=1.2)
+        axes.plot(x, np.exp(-0.5 * x**2) / np.sqrt(2.0 * np.pi), color="#222222", linewidth=1.2)
         degrees = np.rad2deg(errors.phi[:, i])
         axes.set_title(f"mean {degrees.mean():.4f}, std {degrees.std():.4f} deg", fontsize=9)
         axes.set_xlabel(f"{AXES[i]} error / sigma")
@@ -150,13 +148,13 @@ def calibration(record: RunRecord) -> Figure | None:
         return None
     plot, (quantiles, shares) = figure(4.0, columns=2)
     levels = np.linspace(0.0, 1.0, 101)
-    top = float(chi2.ppf(0.999, 3))
+    top = float(chi2_quantile(0.999, 3))
     for name, errors in sources.items():
         nees = np.sort(errors.nees)
-        expected = chi2.ppf((np.arange(len(nees)) + 0.5) / len(nees), 3)
+        expected = chi2_quantile((np.arange(len(nees)) + 0.5) / len(nees), 3)
         label = f"{name}: mean {nees.mean():.2f}"
         quantiles.plot(expected, nees, ".", markersize=3, color=colour(name), label=label)
-        observed = np.searchsorted(nees, chi2.ppf(levels, 3), side="right") / len(nees)
+        observed = np.searchsorted(nees, chi2_quantile(levels, 3), side="right") / len(nees)
         shares.plot(levels, observed, color=colour(name))
     quantiles.plot([0.0, top], [0.0, top], color="#222222", linewidth=1.0)
     shares.plot([0.0, 1.0], [0.0, 1.0], color="#222222", linewidth=1.0)
@@ -169,8 +167,8 @@ def calibration(record: RunRecord) -> Figure | None:
     return plot
 
 
-def doubts(record: RunRecord, name: str) -> Figure | None:
-    """Standard deviations over time, and how much of them is doubt of the model."""
+def uncertainty(record: RunRecord, name: str) -> Figure | None:
+    """Standard deviations over time: the whole, its aleatoric and its epistemic part."""
     errors = record.rotations[name]
     if errors.epistemic is None or not len(errors.phi):
         return None
@@ -224,7 +222,7 @@ def consistency(record: RunRecord) -> Figure | None:
     plot, rows = figure(1.0 + 2.2 * len(sources), rows=len(sources))
     for axes, (name, each) in zip(rows, sources.items(), strict=True):
         dof = each.degrees_of_freedom
-        bound = float(chi2.ppf(LEVEL, dof))
+        bound = float(chi2_quantile(LEVEL, dof))
         below = float(np.mean(each.nis <= bound))
         axes.plot(record.seconds(each.stamps_ns), each.nis, ".", color=colour(name), markersize=3)
         axes.axhline(bound, color="#222222", linewidth=1.0)

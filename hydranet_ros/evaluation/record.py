@@ -6,20 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
-from hydranet_ros.geometry import lie
+from hydranet_ros.geometry import lie, metrics
 from hydranet_ros.geometry.lie import Array
-
-Stamps = NDArray[np.int64]
+from hydranet_ros.geometry.stamps import Stamps
 
 
 @dataclass(frozen=True, eq=False)
 class RotationErrors:
     """Errors of frame-to-frame rotations, phi = Log(C_est C_gt^T) in rad, at their later stamps.
 
-    `Sigma` (M, 3, 3) is what their source says of them, `epistemic` the part of it that is doubt
-    of the model.
+    `Sigma` (M, 3, 3) is their covariance by their source, `epistemic` its epistemic part.
     """
 
     stamps_ns: Stamps
@@ -37,8 +34,7 @@ class RotationErrors:
     @property
     def nees(self) -> Array:
         """(M,) phi' Sigma^-1 phi: chi-square with three degrees of freedom, if Sigma is right."""
-        weighted = np.linalg.solve(self.Sigma, self.phi[..., None])[..., 0]
-        return np.asarray(np.sum(self.phi * weighted, axis=-1))
+        return metrics.nees(self.phi, self.Sigma)
 
     @property
     def sigmas(self) -> Array:
@@ -98,18 +94,6 @@ class RunRecord:
     def seconds(self, stamps_ns: Stamps) -> Array:
         """Time since the first frame."""
         return np.asarray((stamps_ns - self.stamps_ns[0]) * 1e-9)
-
-
-def rotation_errors(
-    C_2_1: Array,
-    Sigma: Array,
-    C_2_1_gt: Array,
-    stamps_ns: Stamps,
-    epistemic: Array | None = None,
-) -> RotationErrors:
-    """Errors of rotations (M, 3, 3) against the true ones."""
-    phi = lie.so3_log(C_2_1 @ np.swapaxes(C_2_1_gt, -1, -2))
-    return RotationErrors(stamps_ns, phi, Sigma, epistemic)
 
 
 def _check(name: str, value: Array, shape: tuple[int, ...]) -> None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from base64 import b64encode
 from html import escape
-from importlib.util import find_spec
-from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hydranet_ros.errors import HydraNetError
+from hydranet_ros.errors import require
+from hydranet_ros.evaluation.output import ResultsFolder
 from hydranet_ros.evaluation.record import RunRecord
 
 if TYPE_CHECKING:
@@ -25,29 +24,17 @@ th:first-child, td:first-child { text-align: left; } img { max-width: 100%; }
 """
 
 
-def write_report(folder: str | PathLike[str], record: RunRecord) -> Path:
+def write_report(folder: ResultsFolder, record: RunRecord) -> Path:
     """Write report.html and its plots as plots/NAME.png; return the path of the page."""
-    plots = {name: (title, text, _png(plot)) for name, title, text, plot in _plots(record)}
-    page = Path(folder) / "report.html"
-    try:
-        (page.parent / "plots").mkdir(parents=True, exist_ok=True)
-        for name, (_, _, image) in plots.items():
-            (page.parent / "plots" / f"{name}.png").write_bytes(image)
-        page.write_text(_html(record, list(plots.values())), encoding="utf-8")
-    except OSError as error:
-        raise HydraNetError(f"{page}: cannot be written: {error.strerror}") from None
-    return page
-
-
-def require_matplotlib() -> None:
-    """Say what is missing, where there is no matplotlib; for those who compute for long before."""
-    if find_spec("matplotlib") is None:
-        raise HydraNetError("a report needs matplotlib: pip install matplotlib")
+    found = _plots(record)
+    pictures = folder.folder("plots")
+    plots = [(title, text, pictures.plot(name, plot)) for name, title, text, plot in found]
+    return folder.text("report.html", _html(record, plots))
 
 
 def _plots(record: RunRecord) -> list[tuple[str, str, str, Figure]]:
     """(file name, title, explanation, plot) of all that the record has the data for."""
-    require_matplotlib()
+    require("the report", "matplotlib")
     from hydranet_ros.evaluation import plots
 
     found: list[tuple[str, str, str, Figure | None]] = [
@@ -71,8 +58,8 @@ def _plots(record: RunRecord) -> list[tuple[str, str, str, Figure]]:
             (
                 f"sigma_{_file_name(name)}",
                 f"Where the variance comes from: {name}",
-                "Aleatoric: in the images. Epistemic: doubt of the model.",
-                plots.doubts(record, name),
+                "Aleatoric: in the images. Epistemic: the model does not know such images.",
+                plots.uncertainty(record, name),
             ),
         ]
     found += [
@@ -91,12 +78,6 @@ def _plots(record: RunRecord) -> list[tuple[str, str, str, Figure]]:
         ("timing", "Latency", "From image to result.", plots.timing(record)),
     ]
     return [(name, title, text, plot) for name, title, text, plot in found if plot is not None]
-
-
-def _png(plot: Figure) -> bytes:
-    from hydranet_ros.evaluation.plots import png
-
-    return png(plot)
 
 
 def _html(record: RunRecord, plots: list[tuple[str, str, bytes]]) -> str:

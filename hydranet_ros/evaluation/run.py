@@ -1,197 +1,217 @@
-"""What a run has found so far, its figures and its files."""
+"""The record of a run of the pipeline: trajectories, figures, rotations, and their files."""
 
 from __future__ import annotations
 
-import csv
-from dataclasses import asdict, replace
-from pathlib import Path
+from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hydranet_ros.datasets.source import Source
-from hydranet_ros.errors import HydraNetError
-from hydranet_ros.evaluation.record import Consistency, RotationErrors, RunRecord
+from hydranet_ros.evaluation.comparison import (
+    Interval,
+    evaluate,
+    rotation_errors,
+    rotation_figures,
+    stacked,
+)
+from hydranet_ros.evaluation.output import ResultsFolder
+from hydranet_ros.evaluation.record import Consistency, RunRecord
 from hydranet_ros.evaluation.report import write_report
+from hydranet_ros.fusion.arrival import ODOMETRY, ROTATION
+from hydranet_ros.fusion.fusion import Fusion
 from hydranet_ros.fusion.sliding_window import FusedState
-from hydranet_ros.geometry import lie, metrics
+from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.estimates import RelativeRotation
 from hydranet_ros.geometry.lie import Array
-from hydranet_ros.geometry.metrics import TrajectoryErrors
-from hydranet_ros.pipeline import Odometer, Step
+from hydranet_ros.geometry.odometer import OdometryPath
+from hydranet_ros.geometry.stamps import Stamps
+from hydranet_ros.geometry.trajectory import Trajectory
+from hydranet_ros.pipeline import Pipeline, Step
 
 _AXES = ("xx", "xy", "xz", "yy", "yz", "zz")
 _UPPER = np.triu_indices(3)
+# Of the innovations of a source.
+DEGREES_OF_FREEDOM = {ODOMETRY: 6, ROTATION: 3}
 
 
-class Results:
+class FusedPath:
+    """A pose for every frame from the states of a fusion, and what the states say beside it.
+
+    A frame without a state has the predicted pose, and before the first state the start.
+    """
+
+    def __init__(self, fusion: Fusion, start: Array | None = None) -> None:
+        self._fusion, self._start = fusion, np.eye(4) if start is None else start
+        self.stamps_ns: list[int] = []
+        self.T_w_c: list[Array] = []
+        self.states: list[FusedState] = []
+
+    def add(self, stamp_ns: int, state: FusedState | None) -> None:
+        """Take in what a frame has given."""
+        if state is not None:
+            pose: Array | None = state.T_w_c
+            self.states.append(state)
+        else:
+            pose = self._fusion.predict(stamp_ns)
+        self.stamps_ns.append(stamp_ns)
+        self.T_w_c.append(self._start if pose is None else pose)
+
+    @property
+    def covariances(self) -> dict[Interval, Array]:
+        """Sigma_2_1 of the motion between neighbouring states."""
+        return {
+            (state.stamp_ns - round(state.step_s * 1e9), state.stamp_ns): state.Sigma_2_1
+            for state in self.states
+            if state.step_s is not None and state.Sigma_2_1 is not None
+        }
+
+    @property
+    def rejected(self) -> int:
+        """How many measurements were not used."""
+        return sum(len(state.rejected) for state in self.states)
+
+    def consistency(self) -> dict[str, Consistency]:
+        """The NIS of each source, where it was tested."""
+        found = {}
+        for source, degrees in DEGREES_OF_FREEDOM.items():
+            tested = [state for state in self.states if source in state.nis]
+            if tested:
+                stamps = np.array([state.stamp_ns for state in tested], dtype=np.int64)
+                nis = np.array([state.nis[source] for state in tested])
+                found[source] = Consistency(stamps, nis, degrees)
+        return found
+
+
+class RunResults:
     """Collects the steps of a pipeline over a source."""
 
-    def __init__(self, source: Source, only: str | None) -> None:
-        self.name, self.only = source.name, only
+    def __init__(self, source: Source, pipeline: Pipeline) -> None:
+        self.name, self.unmatched = source.name, source.unmatched
         self._T_w_c_gt = source.T_w_c
         self.stamps_ns: list[int] = []
-        self.odometer = Odometer()
+        self.odometry = None if pipeline.vo is None else OdometryPath()
+        self.fused = None if pipeline.fusion is None else FusedPath(pipeline.fusion)
+        self.with_rotations = pipeline.gyro is not None
         self.rotations: list[RelativeRotation] = []
-        self.fused: list[FusedState | None] = []
         self._milliseconds: list[float] = []
 
     def add(self, step: Step, milliseconds: float) -> None:
         """Take in what a frame has given."""
         self.stamps_ns.append(step.stamp_ns)
-        if step.vo is not None:
-            self.odometer.add(step.vo)
+        if self.odometry is not None and step.vo is not None:
+            self.odometry.add(step.stamp_ns, step.vo.pose, step.vo.bridged)
         if step.rotation is not None:
             self.rotations.append(step.rotation)
-        self.fused.append(step.fused)
+        if self.fused is not None:
+            self.fused.add(step.stamp_ns, step.fused)
         if len(self.stamps_ns) > 1:  # the first frame has nothing to compare with
             self._milliseconds.append(milliseconds)
 
     @property
-    def ms_median(self) -> float | None:
-        """Of a frame after the first."""
-        return float(np.median(self._milliseconds)) if self._milliseconds else None
+    def timing(self) -> dict[str, float | None]:
+        """Of a frame after the first: these depend on the machine."""
+        known = self._milliseconds
+        return {
+            "ms_median": float(np.median(known)) if known else None,
+            "ms_p95": float(np.percentile(known, 95)) if known else None,
+        }
 
     @property
-    def truth(self) -> Array | None:
+    def truth(self) -> Trajectory | None:
         """The true poses of the frames so far."""
-        return None if self._T_w_c_gt is None else self._T_w_c_gt[: len(self.stamps_ns)]
+        if self._T_w_c_gt is None:
+            return None
+        return Trajectory(self._T_w_c_gt[: len(self.stamps_ns)], self.stamps(), "the truth")
 
-    def stamps(self) -> NDArray[np.int64]:
+    def stamps(self) -> Stamps:
         """Of all frames."""
         return np.array(self.stamps_ns, dtype=np.int64)
 
-    # --- trajectories ----------------------------------------------------------------------------
+    # --- trajectories and figures ----------------------------------------------------------------
 
     def trajectories(self) -> dict[str, Array]:
         """T_w_c of every frame, by source; a rotation alone stays where it is."""
         found = {}
-        if self.only != "rotation":
-            found["vo"] = np.array(self.odometer.T_w_c)
-        if self.only != "vo":
+        if self.odometry is not None:
+            found["vo"] = np.array(self.odometry.T_w_c)
+        if self.with_rotations:
             found["rotation"] = self._chained_rotations()
-        if self.only is None:
-            found["fused"] = self._fused_poses()
+        if self.fused is not None:
+            found["fused"] = np.array(self.fused.T_w_c)
         return found
 
     def _chained_rotations(self) -> Array:
+        """The orientation stays where no rotation was found."""
+        steps = {each.stamp_2_ns: lie.so3_inverse(each.C_2_1) for each in self.rotations}
         T_w_c = np.tile(np.eye(4), (len(self.stamps_ns), 1, 1))
-        for i, rotation in enumerate(self.rotations, start=1):
-            T_w_c[i, :3, :3] = T_w_c[i - 1, :3, :3] @ lie.so3_inverse(rotation.C_2_1)
+        for i, stamp in enumerate(self.stamps_ns[1:], start=1):
+            T_w_c[i, :3, :3] = T_w_c[i - 1, :3, :3] @ steps.get(stamp, np.eye(3))
         return T_w_c
-
-    def _fused_poses(self) -> Array:
-        """The newest pose after each frame; before the first measurement, the origin."""
-        T_w_c, last = [], np.eye(4)
-        for state in self.fused:
-            last = last if state is None else state.T_w_c
-            T_w_c.append(last)
-        return np.array(T_w_c)
-
-    # --- figures ---------------------------------------------------------------------------------
 
     def figures(self) -> dict[str, Any]:
         """The figures that do not depend on the machine."""
-        figures: dict[str, Any] = {"frames": len(self.stamps_ns)}
-        if self.only != "rotation":
-            figures["lost"] = self.odometer.lost
-        if self.truth is None:
-            return figures
-        if self.only != "rotation":
-            figures["vo"] = self._vo_errors(self.truth).as_dict()
-        if self.rotations:
-            figures["rotation"] = asdict(self._rotation_figures(self.truth))
-        if self.only is None:
-            figures["fused"] = self._fused_errors(self.truth).as_dict()
-        return figures
+        figures: dict[str, Any] = {"frames": len(self.stamps_ns), "unmatched": self.unmatched}
+        if self.odometry is not None:
+            figures["lost"] = self.odometry.lost
+        return figures if self.truth is None else figures | dict(self._errors(self.truth))
 
-    def _rotation_figures(self, truth: Array) -> metrics.RotationFigures:
-        return metrics.evaluate_rotations(*self._stacked(), truth)
-
-    def _stacked(self) -> tuple[Array, Array, Array]:
-        """C_2_1, Sigma_2_1 and its epistemic part of all rotations."""
-        C = np.array([each.C_2_1 for each in self.rotations])
-        Sigma = np.array([each.Sigma_2_1 for each in self.rotations])
-        none = np.zeros((3, 3))
-        doubt = [none if r.epistemic is None else r.epistemic for r in self.rotations]
-        return C, Sigma, np.array(doubt)
-
-    def _vo_errors(self, truth: Array) -> TrajectoryErrors:
-        """From the first true pose on; NLL and NEES over the motions that were measured."""
-        found = metrics.evaluate(np.array(self.odometer.T_w_c), truth, alignment="first")
-        steps = self.odometer.steps
-        if not steps:
-            return found
-        index = {stamp: i for i, stamp in enumerate(self.stamps_ns)}
-        first = [index[step.stamp_1_ns] for step in steps]
-        last = [index[step.stamp_2_ns] for step in steps]
-        T_gt = lie.se3_inverse(truth[last]) @ truth[first]
-        T_est = np.array([step.T_2_1 for step in steps])
-        Sigma = np.array([step.Sigma_2_1 for step in steps])
-        nll, nees = metrics.mean_nll_and_nees(lie.se3_log(T_est @ lie.se3_inverse(T_gt)), Sigma)
-        return replace(found, nll=nll, nees=nees)
-
-    def _fused_errors(self, truth: Array) -> TrajectoryErrors:
-        Sigma = [state.Sigma_2_1 for state in self.fused[1:] if state is not None]
-        complete = len(Sigma) == len(truth) - 1 and all(each is not None for each in Sigma)
-        covariances = np.array(Sigma) if complete else None
-        return metrics.evaluate(self._fused_poses(), truth, covariances, alignment="first")
+    def _errors(self, truth: Trajectory) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Of each source, from the first true pose on; NLL and NEES of what was measured."""
+        found = self.trajectories()
+        if self.odometry is not None:
+            motions = self.odometry.motions
+            Sigma = {(each.stamp_1_ns, each.stamp_2_ns): each.Sigma_2_1 for each in motions}
+            estimate = Trajectory(found["vo"], self.stamps(), "vo")
+            yield "vo", evaluate(estimate, truth, "first", Sigma).as_dict()
+        rotations = rotation_figures(self.rotations, truth)
+        if rotations is not None:
+            yield "rotation", asdict(rotations)
+        if self.fused is not None:
+            estimate = Trajectory(found["fused"], self.stamps(), "fused")
+            yield "fused", evaluate(estimate, truth, "first", self.fused.covariances).as_dict()
 
     # --- files -----------------------------------------------------------------------------------
 
-    def write_rotations(self, path: Path) -> None:
+    def write(self, folder: ResultsFolder, figures: dict[str, Any], config: str) -> None:
+        """Write trajectories, rotations, figures, settings and timing: all but the report.
+
+        All but timing.json is the same, byte for byte, for the same input.
+        """
+        for name, T_w_c in self.trajectories().items():
+            folder.trajectory(name, T_w_c, self.stamps_ns)
+        if self.rotations:
+            self._write_rotations(folder)
+        folder.json("metrics.json", figures)
+        folder.text("config.yaml", config)
+        folder.json("timing.json", self.timing)
+
+    def _write_rotations(self, folder: ResultsFolder) -> None:
         """A line per rotation: its stamps, quaternion w x y z, covariances in rad^2."""
         parts = [f"{name}_{axes}" for name in ("sigma", "epistemic") for axes in _AXES]
-        C, Sigma, doubt = self._stacked()
-        values = np.hstack(
-            [
-                lie.quaternion_from_matrix(C),
-                Sigma[:, _UPPER[0], _UPPER[1]],
-                doubt[:, _UPPER[0], _UPPER[1]],
-            ]
-        )
-        try:
-            with path.open("w", newline="", encoding="utf-8") as file:
-                writer = csv.writer(file)
-                writer.writerow(["stamp_1_ns", "stamp_2_ns", *"wxyz", *parts])
-                for rotation, row in zip(self.rotations, values.tolist(), strict=True):
-                    stamps = rotation.stamp_1_ns, rotation.stamp_2_ns
-                    writer.writerow([*stamps, *(f"{value:.9g}" for value in row)])
-        except OSError as error:
-            raise HydraNetError(f"{path}: cannot be written: {error.strerror}") from None
+        C, *covariances = stacked(self.rotations)
+        upper = [each[:, _UPPER[0], _UPPER[1]] for each in covariances]
+        values = np.hstack([lie.quaternion_from_matrix(C), *upper])
+        rows = [
+            [each.stamp_1_ns, each.stamp_2_ns, *(f"{value:.9g}" for value in row)]
+            for each, row in zip(self.rotations, values.tolist(), strict=True)
+        ]
+        folder.table("rotation.csv", ["stamp_1_ns", "stamp_2_ns", *"wxyz", *parts], rows)
 
-    def write_report(self, folder: Path) -> None:
-        """The plots and report.html."""
-        figures = self.figures()
-        rows = {k: v for k, v in figures.items() if k in ("vo", "fused") and isinstance(v, dict)}
+    def write_report(self, folder: ResultsFolder, figures: dict[str, Any]) -> None:
+        """Write the plots and report.html."""
+        truth = self.truth
+        errors = None if truth is None else rotation_errors(self.rotations, truth)
         write_report(
             folder,
             RunRecord(
                 self.name,
                 self.stamps(),
                 {k: v for k, v in self.trajectories().items() if k != "rotation"},
-                self.truth,
-                self._rotation_errors(),
-                self._consistency(),
-                {"frame": np.array(self._milliseconds)},
-                rows,
+                None if truth is None else truth.T_w_c,
+                {} if errors is None else {"rotation": errors},
+                {} if self.fused is None else self.fused.consistency(),
+                figures={name: figures[name] for name in ("vo", "fused") if name in figures},
             ),
         )
-
-    def _rotation_errors(self) -> dict[str, RotationErrors]:
-        if self.truth is None or not self.rotations:
-            return {}
-        C, Sigma, doubt = self._stacked()
-        phi = metrics.rotation_errors(C, self.truth)
-        return {"rotation": RotationErrors(self.stamps()[1:], phi, Sigma, doubt)}
-
-    def _consistency(self) -> dict[str, Consistency]:
-        found: dict[str, Consistency] = {}
-        for source, degrees in (("vo", 6), ("rotation", 3)):
-            known = [s for s in self.fused if s is not None and source in s.nis]
-            if known:
-                stamps = np.array([state.stamp_ns for state in known], dtype=np.int64)
-                nis = np.array([state.nis[source] for state in known])
-                found[source] = Consistency(stamps, nis, degrees)
-        return found

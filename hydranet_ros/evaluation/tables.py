@@ -2,25 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from hydranet_ros.cli.evaluate import table
-from hydranet_ros.geometry import metrics
-from hydranet_ros.geometry.estimates import RelativeRotation
-from hydranet_ros.geometry.lie import Array
+from hydranet_ros.evaluation.record import RotationErrors
 
+LABELS = {
+    "ate_m": ("m-ATE translation", "m"),
+    "ate_deg": ("m-ATE rotation", "deg"),
+    "seg_pct": ("segments, paper", "%"),
+    "seg_deg_per_100m": ("segments, paper", "deg/100 m"),
+    "devkit_pct": ("segments, KITTI devkit", "%"),
+    "devkit_deg_per_100m": ("segments, KITTI devkit", "deg/100 m"),
+    "f2f_deg": ("frame to frame", "deg"),
+    "nll": ("negative log likelihood", ""),
+    "nees": ("NEES", ""),
+}
 _GROUPS = 4
 _WITHIN = {1: 68.3, 2: 95.4, 3: 99.7}  # per cent of a normal distribution
 
 
-def figures_table(figures: dict[str, Any]) -> str:
+def trajectory_table(figures: Mapping[str, float | None]) -> str:
+    """One figure of a trajectory per line, with its unit."""
+    rows = []
+    for key, value in figures.items():
+        label, unit = LABELS[key]
+        shown = "path shorter than 100 m" if value is None else f"{value:.4g} {unit}"
+        rows.append(f"{label:<26}{shown}")
+    return "\n".join(rows)
+
+
+def figures_table(figures: Mapping[str, Any]) -> str:
     """Trajectories, then rotations."""
     lines = []
     for name in ("vo", "fused"):
         if name in figures:
-            lines += [f"{name}:", table(figures[name])]
+            lines += [f"{name}:", trajectory_table(figures[name])]
     if "rotation" in figures:
         lines.append("rotation:")
         for name, value in figures["rotation"].items():
@@ -30,11 +49,25 @@ def figures_table(figures: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def calibration_table(rotations: list[RelativeRotation], truth: Array) -> str:
+def comparison_table(
+    figures: Mapping[str, Any],
+    rows: Mapping[str, str],
+    columns: Mapping[str, str],
+    width: int = 15,
+    digits: int = 2,
+) -> str:
+    """A row for each estimate, a column for each figure, with the labels given."""
+    table: list[tuple[str, ...]] = [("", *columns.values())]
+    for name, label in rows.items():
+        values = [figures[name].get(key) for key in columns]
+        cells = ["-" if value is None else f"{value:.{digits}f}" for value in values]
+        table.append((label, *cells))
+    return "\n".join("".join(f"{cell:>{width}}" for cell in row) for row in table)
+
+
+def calibration_table(errors: RotationErrors) -> str:
     """Show how often errors are within sigma, and how they grow with it."""
-    phi = metrics.rotation_errors(np.array([each.C_2_1 for each in rotations]), truth)
-    Sigma = np.array([each.Sigma_2_1 for each in rotations])
-    sigma = np.sqrt(np.diagonal(Sigma, axis1=1, axis2=2))
+    phi, sigma = errors.phi, errors.sigmas
     lines = ["calibration:", "              within   x %    y %    z %   expected"]
     for times, expected in _WITHIN.items():
         share = 100.0 * (np.abs(phi) <= times * sigma).mean(axis=0)
