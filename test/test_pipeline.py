@@ -1,65 +1,163 @@
+"""The pipeline: its parts and their rules, frame by frame, and the record of a run of it."""
+
 from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+pytest.importorskip("torch", reason="rotations from images need torch")
+
+from hydranet_ros.datasets.source import SimulatedStreet
+from hydranet_ros.evaluation.run import RunResults
+from hydranet_ros.fusion.config import FusionConfig
+from hydranet_ros.fusion.fusion import Fusion
 from hydranet_ros.geometry import lie
-from hydranet_ros.geometry.estimates import RelativePose
-from hydranet_ros.pipeline import Odometer
-from hydranet_ros.stereo_vo.result import Lost, VOResult, VOStatistics
+from hydranet_ros.geometry.camera import Frame
+from hydranet_ros.gyro.predictor import Predictor
+from hydranet_ros.gyro.visual_gyro import GyroConfig, VisualGyro, open_predictor
+from hydranet_ros.pipeline import Pipeline, PipelineConfig, Step
+from hydranet_ros.stereo_vo.odometry import StereoVO
+from hydranet_ros.stereo_vo.result import Lost
 
-FORWARD = np.array([0.0, 0.0, -1.0, 0.0, 0.02, 0.0])  # Log(T_2_1) per frame: 1 m ahead, a turn
-PERIOD = 10**8
-
-
-def moved(first: int, last: int) -> VOResult:
-    T = lie.se3_exp(FORWARD * (last - first))
-    pose = RelativePose(T, np.eye(6) * 1e-4, first * PERIOD, last * PERIOD)
-    return VOResult(last * PERIOD, first * PERIOD, pose, None, VOStatistics())
+FRAMES = 14
+SECOND = 10**9
 
 
-def lost(frame: int) -> VOResult:
-    return VOResult(frame * PERIOD, 0, None, Lost.FLAT_IMAGE, VOStatistics())
+@pytest.fixture(scope="module")
+def predictor() -> Predictor:
+    return open_predictor(GyroConfig(device="cpu"))
 
 
-def truth(count: int) -> np.ndarray:
-    return lie.se3_exp(-FORWARD * np.arange(count)[:, None])
+@pytest.fixture(scope="module")
+def street() -> SimulatedStreet:
+    return SimulatedStreet(FRAMES)
 
 
-def test_motions_are_chained() -> None:
-    odometer = Odometer()
-    for i in range(6):
-        odometer.add(lost(0) if i == 0 else moved(i - 1, i))
-    np.testing.assert_allclose(odometer.T_w_c, truth(6), atol=1e-12)
-    assert odometer.lost == 0
+@pytest.fixture(scope="module")
+def frames(street: SimulatedStreet) -> list[Frame]:
+    return list(street)
 
 
-def test_a_start_pose_is_kept() -> None:
-    start = lie.se3_exp([1.0, 2.0, 3.0, 0.1, 0.2, 0.3])
-    odometer = Odometer(start)
-    odometer.add(lost(0))
-    odometer.add(moved(0, 1))
-    np.testing.assert_allclose(odometer.T_w_c[1], start @ truth(2)[1], atol=1e-12)
+def follow(
+    street: SimulatedStreet,
+    frames: Iterable[Frame],
+    predictor: Predictor,
+    config: PipelineConfig | None = None,
+) -> tuple[list[Step], RunResults]:
+    pipeline = Pipeline(street.camera, config, predictor)
+    results = RunResults(street, pipeline)
+    steps = []
+    for frame in frames:
+        steps.append(pipeline.update(frame))
+        results.add(steps[-1], 1.0)
+    return steps, results
 
 
-def test_lost_frames_go_on_at_the_last_velocity_and_are_counted() -> None:
-    odometer = Odometer()
-    for result in (lost(0), moved(0, 1), lost(2), lost(3)):
-        odometer.add(result)
-    np.testing.assert_allclose(odometer.T_w_c, truth(4), atol=1e-12)
-    assert odometer.lost == 2
+def from_start(street: SimulatedStreet) -> np.ndarray:
+    assert street.T_w_c is not None
+    return lie.se3_inverse(street.T_w_c[0]) @ street.T_w_c
 
 
-def test_a_bridged_motion_puts_the_frames_between_on_its_way() -> None:
-    odometer = Odometer()
-    for result in (lost(0), lost(1), lost(2), moved(0, 3)):
-        odometer.add(result)
-    np.testing.assert_allclose(odometer.T_w_c, truth(4), atol=1e-12)
-    assert odometer.lost == 2
+def test_a_step_is_what_the_parts_give(
+    street: SimulatedStreet, frames: list[Frame], predictor: Predictor
+) -> None:
+    steps, results = follow(street, frames, predictor)
+    vo, gyro = StereoVO(street.camera), VisualGyro(street.camera, None, predictor)
+    fusion = Fusion(FusionConfig(odometry="own"))
+    for frame, step in zip(frames, steps, strict=True):
+        motion, rotation = vo.update(frame).pose, gyro.update(frame)
+        assert step.stamp_ns == frame.stamp_ns
+        if frame is frames[0]:
+            assert (motion, rotation, step.vo.pose, step.rotation, step.fused) == (None,) * 5
+            assert step.vo.lost is Lost.INITIALISING
+            continue
+        (state,) = fusion.add(motion, rotation)
+        np.testing.assert_allclose(step.vo.pose.T_2_1, motion.T_2_1, atol=1e-12)
+        np.testing.assert_allclose(step.rotation.Sigma_2_1, rotation.Sigma_2_1, atol=1e-15)
+        np.testing.assert_allclose(step.fused.T_w_c, state.T_w_c, atol=1e-12)
+        assert step.fused.stamp_ns == frame.stamp_ns
+        assert set(step.fused.nis) <= {"odometry", "rotation"}
+    truth = from_start(street)
+    for name in ("vo", "fused"):
+        assert np.abs(results.trajectories()[name] - truth)[:, :3, 3].max() < 0.1
+    assert results.figures()["fused"]["nees"] > 0.0
 
 
-def test_a_motion_from_an_unknown_frame_is_misuse() -> None:
-    odometer = Odometer()
-    odometer.add(lost(0))
-    with pytest.raises(ValueError, match="is not in list"):
-        odometer.add(moved(5, 6))
+@pytest.mark.parametrize("bad", [1, 6])
+def test_a_lost_frame_is_bridged_and_no_state_relies_on_it(
+    street: SimulatedStreet, frames: list[Frame], predictor: Predictor, bad: int
+) -> None:
+    black = replace(
+        frames[bad], left=np.zeros_like(frames[0].left), right=np.zeros_like(frames[0].left)
+    )
+    steps, results = follow(street, [*frames[:bad], black, *frames[bad + 1 :]], predictor)
+    lost, after = steps[bad].vo, steps[bad + 1].vo
+    assert (lost.lost, lost.pose, lost.bridged) == (Lost.FLAT_IMAGE, None, True)
+    assert (after.stamp_1_ns, after.lost) == (frames[bad - 1].stamp_ns, None)
+    assert results.figures()["lost"] == 1
+    assert all(step.fused is not None for step in steps[bad + 1 :])
+    # The rotation to and from a black image is not known, and says so.
+    sigma = [np.sqrt(np.trace(step.rotation.Sigma_2_1)) for step in steps[1:]]
+    assert sigma[bad - 1] > 3.0 * np.median(sigma)
+    # The odometry's path goes through the lost frame: the later motion spans it.
+    errors = np.abs(results.trajectories()["vo"] - from_start(street))[:, :3, 3].max(axis=1)
+    assert errors.max() < 0.15
+    fused = np.abs(results.trajectories()["fused"] - from_start(street))[:, :3, 3].max(axis=1)
+    assert np.delete(fused, bad).max() < 0.15
+
+
+def test_over_a_gap_all_parts_start_again_and_the_trajectory_goes_on(
+    street: SimulatedStreet, frames: list[Frame], predictor: Predictor
+) -> None:
+    gap = 6
+    late = [
+        frame if i < gap else replace(frame, stamp_ns=frame.stamp_ns + 2 * SECOND)
+        for i, frame in enumerate(frames)
+    ]
+    steps, results = follow(street, late, predictor)
+    assert steps[gap].vo.lost is Lost.LONG_GAP
+    assert steps[gap].rotation is None
+    assert steps[gap].fused is None
+    assert all(step.fused is not None for step in (*steps[1:gap], *steps[gap + 1 :]))
+    poses = results.trajectories()["fused"]
+    assert len(poses) == FRAMES
+    # Over the gap the last velocity is carried on, for as long as the fusion's max_gap_s.
+    before, over = (poses[k, 2, 3] - poses[k - 1, 2, 3] for k in (gap - 1, gap))
+    assert over == pytest.approx(20.0 * before, rel=0.3)
+    # From there each motion is as before the gap.
+    found = lie.se3_inverse(poses[gap + 2 :]) @ poses[gap + 1 : -1]
+    truth = from_start(street)
+    true = lie.se3_inverse(truth[gap + 2 :]) @ truth[gap + 1 : -1]
+    assert np.abs(found - true)[:, :3, 3].max() < 0.05
+    # What is known of no motion is left out of the figures.
+    figures = results.figures()
+    assert figures["lost"] == 1
+    assert figures["rotation"]["mean_deg"] < 0.06
+    assert len(results.rotations) == FRAMES - 2
+
+
+def test_one_camera_gives_rotations_alone(
+    street: SimulatedStreet, frames: list[Frame], predictor: Predictor
+) -> None:
+    config = PipelineConfig(parts="rotation")
+    pair, _ = follow(street, frames[:4], predictor, config)
+    mono = Pipeline(street.camera.left, config, predictor)
+    for frame, step in zip(frames[:4], pair, strict=True):
+        found = mono.update(Frame(frame.stamp_ns, frame.left))
+        assert (found.vo, found.fused) == (None, None)
+        if step.rotation is None:
+            assert found.rotation is None
+        else:
+            np.testing.assert_array_equal(found.rotation.C_2_1, step.rotation.C_2_1)
+    with pytest.raises(ValueError, match="stereo odometry needs a pair of cameras"):
+        Pipeline(street.camera.left, PipelineConfig(), predictor)
+
+
+def test_odometry_alone_needs_no_network(street: SimulatedStreet, frames: list[Frame]) -> None:
+    pipeline = Pipeline(street.camera, PipelineConfig(parts="vo"))
+    steps = [pipeline.update(frame) for frame in frames[:3]]
+    assert [step.vo.ok for step in steps] == [False, True, True]
+    assert all(step.rotation is None and step.fused is None for step in steps)

@@ -50,7 +50,7 @@ def _add(names: Commands, name: str, text: str) -> Parser:
         "--check", action="store_true", help="fail where a figure is not what is expected"
     )
     add_out(parser, f"write the results there (default: out/{name})")
-    parser.add_argument("--seed", type=int, default=0, metavar="N")
+    parser.add_argument("--seed", type=whole_number(0), default=0, metavar="N")
     parser.add_argument(
         "--threads",
         type=whole_number(),
