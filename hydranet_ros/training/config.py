@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from hydranet_ros.errors import FileError
 from hydranet_ros.gyro.config import PRESETS, NetworkConfig
-from hydranet_ros.settings import Configuration, dump, read_yaml, section, setting, update
+from hydranet_ros.settings import Configuration, read_yaml, section, setting, update
 
 _TINY = 1e-9  # the least of what must be positive
 
@@ -133,10 +133,6 @@ class TrainingConfig(Configuration):
     def network_config(self) -> NetworkConfig:
         """The network to train."""
         return update(PRESETS[self.preset], self.network, "network.")
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values, as in YAML."""
-        return dump(self)
 
 
 PAPER = TrainingConfig(
