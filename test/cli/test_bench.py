@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("torch", reason="rotations from images need torch")
 
-from hydranet_ros.cli import __main__ as cli
+from command_line import exit_code
 
 PARTS = {
     "gyro, one camera",
@@ -20,7 +20,8 @@ PARTS = {
 
 
 def test_every_part_is_timed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["bench", "--frames", "8", "--threads", "1", "--device", "cpu", "--json"]) == 0
+    arguments = ["--frames", "8", "--threads", "1", "--device", "cpu", "--json"]
+    assert exit_code("bench", *arguments) == 0
     figures = json.loads(capsys.readouterr().out)
     assert figures["image"] == [1226, 370]
     assert (figures["frames"], figures["opencv_threads"]) == (8, 1)
@@ -35,15 +36,16 @@ def test_every_part_is_timed(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (["--frames", "2"], "--frames 2: must be at least 6"),
-        (["--threads", "0"], "--threads 0: must be at least 1"),
+        (["--frames", "2"], "--frames: must be a whole number of at least 6, got '2'"),
+        (["--threads", "0"], "--threads: must be a whole number of at least 1, got '0'"),
         (["nowhere"], "nowhere: is not a folder"),
+        (["--set", "gyro.wieghts=a"], "gyro.wieghts is not known: did you mean gyro.weights?"),
     ],
 )
 def test_bad_input_is_one_line(
     arguments: list[str], why: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.main(["bench", *arguments]) == 2
+    assert exit_code("bench", *arguments) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1
     assert why in error

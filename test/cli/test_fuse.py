@@ -10,8 +10,11 @@ import pytest
 import yaml
 
 from hydranet_ros.cli import __main__ as cli
+from hydranet_ros.fusion.config import FusionConfig
 from hydranet_ros.geometry import lie
-from hydranet_ros.geometry.trajectory import chain, read_trajectory
+from hydranet_ros.geometry.odometer import chain
+from hydranet_ros.geometry.trajectory import read_trajectory
+from hydranet_ros.settings import dump
 
 STEPS = 60
 FIGURES = [
@@ -131,10 +134,9 @@ def test_out_writes_everything_twice_the_same(fuse, drive: str, tmp_path: Path, 
         assert (folders[0] / name).read_bytes() == (folders[1] / name).read_bytes()
     folder = folders[0]
     assert json.loads((folder / "metrics.json").read_text()) == result
-    config = yaml.safe_load((folder / "config.yaml").read_text())
-    assert config["recording"] == "drive.npz"
-    assert config["mode"] == mode
-    assert ("window_size" if mode == "window" else "max_determinant") in config[mode]
+    text = (folder / "config.yaml").read_text()
+    assert f"# recording: drive.npz\n# mode: {mode}\n" in text
+    assert yaml.safe_load(text) == dump(FusionConfig())
     vo = read_trajectory(folder / "vo.txt").T_w_c
     np.testing.assert_allclose(vo, street()["T_w_c_vo"], atol=1e-6)
     fused = read_trajectory(folder / "fused.tum")
@@ -170,12 +172,38 @@ def test_dropped_vo_is_bridged(fuse, drive: str, tmp_path: Path) -> None:
     assert coasting["fused"]["ate_m"] < 5.0
 
 
-def test_drop_vo_names_steps(fuse, drive: str) -> None:
-    """Every step but the last may go; the first one needs a rotation to start from."""
+def test_every_step_may_go_and_before_the_first_state_the_pose_is_the_start(
+    fuse, drive: str, tmp_path: Path
+) -> None:
     assert fuse(drive, "--drop-vo", f"0:{STEPS}", "--json")[0] == 0
-    code, out, err = fuse(drive, "--drop-vo", "0:5", "--vo-only")
-    assert (code, out) == (2, "")
-    assert "first step" in err
+    out = tmp_path / "out"
+    assert fuse(drive, "--drop-vo", "0:5", "--vo-only", "--out", str(out))[0] == 0
+    fused = read_trajectory(out / "fused.txt").T_w_c
+    np.testing.assert_allclose(fused[:6], np.tile(np.eye(4), (6, 1, 1)), atol=1e-9)
+    vo = street()["T_w_c_vo"]
+    np.testing.assert_allclose(fused[-1], lie.se3_inverse(vo[5]) @ vo[-1], atol=0.1)
+
+
+def test_a_step_without_anything_has_the_predicted_pose(fuse, drive: str, tmp_path: Path) -> None:
+    """No state is made there: the last velocity is carried on, and NEES leaves the gap out."""
+    out = tmp_path / "out"
+    arguments = ("--drop-vo", "30:3", "--vo-only", "--json", "--out", str(out))
+    result = figures(fuse(drive, *arguments))
+    fused = read_trajectory(out / "fused.txt").T_w_c
+    steps = np.linalg.norm(np.diff(fused[:, :3, 3], axis=0), axis=1)
+    np.testing.assert_allclose(steps[30:33], 2.0, atol=0.1)
+    assert result["fused"]["nees"] < 12.0
+
+
+def test_settings_come_from_files_and_arguments(fuse, drive: str, tmp_path: Path) -> None:
+    given = ("--odometry", "wheels", "--set", "wheels.scale=9")
+    code, dumped, _ = fuse(drive, *given, "--dump-config")
+    assert code == 0
+    config = yaml.safe_load(dumped)
+    assert (config["odometry"], config["wheels"]["scale"]) == ("wheels", 9.0)
+    (tmp_path / "mine.yaml").write_text(dumped)
+    from_file = figures(fuse(drive, "--config", str(tmp_path / "mine.yaml"), "--json"))
+    assert from_file == figures(fuse(drive, *given, "--json")) != figures(fuse(drive, "--json"))
 
 
 def test_variants_are_other_sources(fuse, drive: str) -> None:
@@ -214,6 +242,10 @@ def with_nan(array: np.ndarray) -> np.ndarray:
         ({}, ["--drop-vo", "²:1"], "is not START:LEN"),
         ({}, ["--mode", "paper", "--drop-vo", "5:3"], "--mode paper needs both sources"),
         ({}, ["--mode", "paper", "--vo-only"], "--mode paper needs both sources"),
+        ({}, ["--set", "vo_scale=4"], "--set vo_scale=4: vo_scale is not known"),
+        ({}, ["--set", "window_size"], "--set window_size: expected NAME=VALUE"),
+        ({}, ["--set", "window_size=2"], "window_size must be a whole number of at least 3"),
+        ({}, ["--config", "none.yaml"], "none.yaml: cannot be read"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(

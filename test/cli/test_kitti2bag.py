@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("rosbags", reason="no rosbags here: pip install rosbags")
+pytest.importorskip("rosbags", reason="bags need rosbags")
 
-from hydranet_ros.cli import __main__ as cli
+from command_line import exit_code
 
 
 def test_a_run_over_the_bag_is_a_run_over_the_folder(
@@ -22,12 +22,12 @@ def test_a_run_over_the_bag_is_a_run_over_the_folder(
     if not sequence.is_dir():
         pytest.skip(f"no sequence at {sequence}")
     bag = tmp_path / "bag"
-    assert cli.main(["kitti2bag", str(sequence), str(bag), "--max-frames", "30"]) == 0
+    assert exit_code("kitti2bag", str(sequence), str(bag), "--frames", "30") == 0
     assert "30 frames, ground truth: 151 messages" in capsys.readouterr().out
-    arguments = ["--only", "vo", "--max-frames", "30", "--json", "--out"]
+    arguments = ["--only", "vo", "--frames", "30", "--json", "--out"]
     figures = []
     for name, source in (("folder", sequence), ("bag_run", bag)):
-        assert cli.main(["run", str(source), *arguments, str(tmp_path / name)]) == 0
+        assert exit_code("run", str(source), *arguments, str(tmp_path / name)) == 0
         figures.append(json.loads(capsys.readouterr().out)["vo"])
     assert figures[1] == pytest.approx(figures[0], rel=1e-6)
     for name in ("vo.txt", "vo.tum"):
@@ -40,9 +40,9 @@ def test_a_run_over_the_bag_is_a_run_over_the_folder(
     [
         (["nowhere", "OUT"], "nowhere: is not a folder"),
         (["street", "EXISTING"], "exists already"),
-        (["street", "OUT", "--max-frames", "0"], "--max-frames 0"),
-        (["street", "OUT", "--max-frames", "2", "--epoch", "3e9"], "--epoch 3000000000.0"),
-        (["street", "OUT", "--max-frames", "2", "--epoch", "nan"], "--epoch nan"),
+        (["street", "OUT", "--frames", "0"], "--frames: must be a whole number of at least 1"),
+        (["street", "OUT", "--frames", "2", "--epoch", "3e9"], "--epoch 3000000000.0"),
+        (["street", "OUT", "--frames", "2", "--epoch", "nan"], "--epoch nan"),
     ],
 )
 def test_bad_input_is_one_line_and_leaves_nothing(
@@ -50,7 +50,7 @@ def test_bad_input_is_one_line_and_leaves_nothing(
 ) -> None:
     (tmp_path / "there").mkdir()
     places = {"OUT": str(tmp_path / "out"), "EXISTING": str(tmp_path / "there")}
-    assert cli.main(["kitti2bag", *(places.get(a, a) for a in arguments)]) == 2
+    assert exit_code("kitti2bag", *(places.get(a, a) for a in arguments)) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1
     assert why in error

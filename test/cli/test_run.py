@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 import yaml
@@ -15,7 +16,9 @@ from hydranet_ros.cli import __main__ as cli
 from hydranet_ros.datasets.source import SimulatedStreet
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.camera import Frame
-from hydranet_ros.geometry.trajectory import read_trajectory
+from hydranet_ros.geometry.trajectory import read_trajectory, write_kitti
+from hydranet_ros.pipeline import PipelineConfig
+from hydranet_ros.settings import dump
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -31,7 +34,7 @@ def test_the_street_is_the_default_and_its_covariances_are_honest(tmp_path: Path
     done = run("--only", "vo", "--json", "--out", str(tmp_path))
     assert (done.returncode, done.stderr) == (0, "")
     figures = json.loads(done.stdout)
-    assert list(figures) == ["frames", "ms_median", "lost", "vo"]
+    assert list(figures) == ["frames", "ms_median", "unmatched", "lost", "vo"]
     assert (figures["frames"], figures["lost"]) == (100, 0)
     assert figures["vo"]["f2f_deg"] < 0.01
     assert figures["vo"]["ate_m"] < 0.2
@@ -39,25 +42,123 @@ def test_the_street_is_the_default_and_its_covariances_are_honest(tmp_path: Path
     kitti, tum = read_trajectory(tmp_path / "vo.txt"), read_trajectory(tmp_path / "vo.tum")
     np.testing.assert_allclose(kitti.T_w_c, tum.T_w_c, atol=1e-9)
     assert json.loads((tmp_path / "metrics.json").read_text())["vo"] == figures["vo"]
-    assert yaml.safe_load((tmp_path / "config.yaml").read_text())["source"] == "street"
+    config = (tmp_path / "config.yaml").read_text()
+    assert "# source: street\n# frames: 100\n" in config
+    assert yaml.safe_load(config)["parts"] == "vo"
     assert json.loads((tmp_path / "timing.json").read_text())["ms_median"] > 0.0
 
 
-def test_two_runs_write_the_same_bytes(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        assert cli.main(["run", "--max-frames", "6", "--out", str(tmp_path / name)]) == 0
-    names = [f"{part}.{kind}" for part in ("vo", "rotation", "fused") for kind in ("txt", "tum")]
-    for name in (*names, "rotation.csv", "metrics.json", "config.yaml"):
-        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+def written(folder: Path) -> dict[str, bytes]:
+    """All files but the one that depends on the machine."""
+    found = {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+    assert found.pop("timing.json")
+    return found
+
+
+def test_a_run_with_the_settings_that_it_wrote_gives_the_same_bytes(tmp_path: Path) -> None:
+    a, b, c = (tmp_path / name for name in "abc")
+    changes = ["--cameras", "stereo", "--set", "fusion.window_size=5", "--set", "vo.cells=500"]
+    street = ["run", "street", "--frames", "6"]
+    assert cli.main([*street, *changes, "--out", str(a)]) == 0
+    assert cli.main([*street, "--config", str(a / "config.yaml"), "--out", str(b)]) == 0
+    assert cli.main([*street, "--out", str(c)]) == 0
+    names = {f"{part}.{kind}" for part in ("vo", "rotation", "fused") for kind in ("txt", "tum")}
+    names |= {"rotation.csv", "metrics.json", "config.yaml", "report.html", "plots/top_down.png"}
+    assert names <= written(a).keys()
+    assert written(a) == written(b)
+    assert written(a)["fused.txt"] != written(c)["fused.txt"]
+
+
+def test_settings_are_shown_and_changed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mine.yaml").write_text("fusion: {window_size: 7}\ngyro.cameras: stereo\n")
+    arguments = [
+        "--config",
+        str(tmp_path / "mine.yaml"),
+        "--cameras",
+        "mono",
+        "--only",
+        "rotation",
+    ]
+    assert cli.main(["run", *arguments, "--set", "gyro.device=cpu", "--dump-config"]) == 0
+    out, err = capsys.readouterr()
+    config = yaml.safe_load(out)
+    assert err == ""
+    assert (config["parts"], config["fusion"]["window_size"]) == ("rotation", 7)
+    assert (config["gyro"]["cameras"], config["gyro"]["device"]) == ("mono", "cpu")
+    assert cli.main(["run", "--dump-config"]) == 0
+    assert yaml.safe_load(capsys.readouterr().out) == dump(PipelineConfig())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["--set", "fusion.windowsize=7"], "did you mean fusion.window_size?"),
+        (["--set", "odometry=own"], "did you mean fusion.odometry?"),
+        (["--set", "vo.cells=many"], "vo.cells must be a whole number"),
+        (["--config", "FILE"], "mine.yaml: fusion.rotation.infltion is not known: did you mean"),
+    ],
+)
+def test_settings_that_are_not_known_are_one_line(
+    tmp_path: Path, arguments: list[str], why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mine.yaml").write_text("fusion: {rotation: {infltion: 2}}\n")
+    given = [str(tmp_path / "mine.yaml") if word == "FILE" else word for word in arguments]
+    assert cli.main(["run", *given, "--out", str(tmp_path / "out")]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert why in error
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.fixture
+def one_camera(tmp_path: Path) -> Path:
+    """Four frames of the street as a KITTI folder without image_1."""
+    source = SimulatedStreet(4)
+    (tmp_path / "mono" / "image_0").mkdir(parents=True)
+    for i, frame in enumerate(source):
+        cv2.imwrite(str(tmp_path / "mono" / "image_0" / f"{i:06d}.png"), frame.left)
+    c = source.camera.left
+    projection = f"P0: {c.fx} 0 {c.cx} 0 0 {c.fy} {c.cy} 0 0 0 1 0\n"
+    (tmp_path / "mono" / "calib.txt").write_text(projection)
+    times = "".join(f"{stamp * 1e-9:.9f}\n" for stamp in source.stamps_ns)
+    (tmp_path / "mono" / "times.txt").write_text(times)
+    write_kitti(tmp_path / "mono" / "poses.txt", source.T_w_c)
+    return tmp_path / "mono"
+
+
+def test_one_camera_is_enough_for_rotations(
+    one_camera: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The rotations of the folder are those of the street's left camera."""
+    for name, source in (("folder", str(one_camera)), ("street", "street")):
+        arguments = [source, "--only", "rotation", "--frames", "4", "--out", str(tmp_path / name)]
+        assert cli.main(["run", *arguments]) == 0
+    capsys.readouterr()
+    assert json.loads((tmp_path / "folder" / "metrics.json").read_text())["rotation"]["nees"] > 0.0
+    for name in ("rotation.csv", "rotation.txt"):
+        found, expected = ((tmp_path / run / name).read_bytes() for run in ("folder", "street"))
+        assert found == expected, name
+
+
+@pytest.mark.parametrize("arguments", [[], ["--cameras", "mono"], ["--only", "vo"]])
+def test_odometry_says_that_it_needs_a_pair(
+    one_camera: Path, arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["run", str(one_camera), *arguments]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "stereo odometry needs a pair: with one camera use --only rotation" in error
 
 
 def test_a_real_sequence(data: Path) -> None:
     sequence = data / "kitti" / "sequences" / "09"
     if not sequence.is_dir():
         pytest.skip(f"no sequence at {sequence}")
-    done = run(str(sequence), "--max-frames", "150", "--json")
+    done = run(str(sequence), "--frames", "150", "--json")
     figures = json.loads(done.stdout)
-    assert list(figures) == ["frames", "ms_median", "lost", "vo", "rotation", "fused"]
+    assert list(figures)[2:] == ["unmatched", "lost", "vo", "rotation", "fused"]
     assert (figures["frames"], figures["lost"]) == (150, 0)
     assert figures["rotation"]["mean_deg"] < 0.06
     assert figures["fused"]["f2f_deg"] <= 1.05 * figures["vo"]["f2f_deg"]
@@ -112,12 +213,12 @@ def test_two_cameras_are_a_tenth_better_on_the_real_sequence(
 
 
 def test_rotations_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    command = ["run", "--only", "rotation", "--max-frames", "12"]
+    command = ["run", "--only", "rotation", "--frames", "12"]
     assert cli.main([*command, "--json", "--out", str(tmp_path)]) == 0
     out, err = capsys.readouterr()
     assert err == ""
     figures = json.loads(out)
-    assert list(figures) == ["frames", "ms_median", "rotation"]
+    assert list(figures) == ["frames", "ms_median", "unmatched", "rotation"]
     assert list(figures["rotation"]) == [
         "mean_deg",
         "nll",
@@ -190,7 +291,7 @@ class Interrupted(SimulatedStreet):
 def test_an_interruption_keeps_what_is_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("hydranet_ros.cli.run.open_source", lambda *_: Interrupted(20))
+    monkeypatch.setattr("hydranet_ros.cli.run.open_chosen", lambda *_: Interrupted(20))
     assert cli.main(["run", "--out", str(tmp_path)]) == 130
     out, err = capsys.readouterr()
     assert out.startswith("4 frames, 0 lost")

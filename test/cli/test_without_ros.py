@@ -16,9 +16,9 @@ def test_without_ros_it_is_one_line(
 ) -> None:
     monkeypatch.setitem(sys.modules, "rclpy", None)
     assert cli.main([command]) == 2
-    complaint = capsys.readouterr().err
-    assert complaint.startswith(f"hydranet {command}: this command needs rclpy")
-    assert complaint.count("\n") == 1
+    error = capsys.readouterr().err
+    assert error.startswith(f"hydranet {command}: this command needs rclpy")
+    assert error.count("\n") == 1
 
 
 def test_parameters_keep_their_types() -> None:
