@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -23,6 +24,13 @@ if TYPE_CHECKING:
 DEFAULT_WEIGHTS = Path(__file__).parents[1] / "weights" / "default.safetensors"
 # torch traces at the first prediction, and optimises what it traced at the next two.
 WARM_UP = 3
+
+
+class GyroLost(Enum):
+    """Why there is no rotation. The values are texts fit for a log or a diagnostic message."""
+
+    FIRST_IMAGE = "initialising: the first image has nothing to be compared with"
+    LONG_GAP = "long gap: the last image is too long ago to be compared with"
 
 
 @dataclass(frozen=True)
@@ -95,6 +103,8 @@ class VisualGyro:
         self._grid = grid
         self._flows: list[FlowEstimator] = []
         self._last: Frame | None = None
+        self.lost: GyroLost | None = None
+        """Why the last update gave no rotation."""
         self.flow: GridFlow | None = None
         """The last flow of the (left) camera, for pictures of it."""
 
@@ -110,10 +120,14 @@ class VisualGyro:
     def update(self, frame: Frame) -> RelativeRotation | None:
         """The rotation since the last frame; None for the first one, and after a long gap."""
         last, self._last = self._last, frame
-        if last is None or frame.stamp_ns - last.stamp_ns > self.config.max_interval_s * 1e9:
-            self.flow = None
-            return None
-        return self._rotation(last, frame)
+        self.lost, self.flow = None, None
+        if last is None:
+            self.lost = GyroLost.FIRST_IMAGE
+        elif frame.stamp_ns - last.stamp_ns > self.config.max_interval_s * 1e9:
+            self.lost = GyroLost.LONG_GAP
+        else:
+            return self._rotation(last, frame)
+        return None
 
     def between(
         self, image_1: Image, image_2: Image, stamps_ns: tuple[int, int] = (0, 1)

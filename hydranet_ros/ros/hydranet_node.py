@@ -16,7 +16,13 @@ from sensor_msgs.msg import Image, Imu, TimeReference
 from hydranet_ros.geometry.estimates import RelativeRotation
 from hydranet_ros.gyro.device import set_threads
 from hydranet_ros.gyro.flow import flow_picture
-from hydranet_ros.gyro.visual_gyro import GyroConfig, VisualGyro, open_predictor, warm_up
+from hydranet_ros.gyro.visual_gyro import (
+    GyroConfig,
+    GyroLost,
+    VisualGyro,
+    open_predictor,
+    warm_up,
+)
 from hydranet_ros.ros import conversions
 from hydranet_ros.ros.diagnostics import rotation_health
 from hydranet_ros.ros.image_input import CameraFrame, ImageInput, InputConfig
@@ -80,6 +86,8 @@ class HydraNetNode(ManagedNode[HydraNetNodeConfig]):
             self._latest = rotation
             self._publish_rotation(rotation, received.frame_id)
             self._publish_flow(gyro, rotation.stamp_2_ns, received.frame_id)
+        elif gyro.lost is not None and gyro.lost is not GyroLost.FIRST_IMAGE:
+            self.warn("lost", f"{gyro.lost.value}: goes on from here")
 
     def _publish_rotation(self, rotation: RelativeRotation, frame: str) -> None:
         # The interval before its rotation: the rotation counts once its stamps are known.

@@ -41,8 +41,8 @@ def overrides(**values: Any) -> list[Parameter[Any]]:
 
 
 def counted(bench: Bench, node: ManagedNode[Any], kind: str, count: int = 1) -> bool:
-    """Whether a node comes to complain so often about a kind."""
-    return bench.spin_until(lambda: node.complain.counts[kind] >= count, 10.0)
+    """Whether a node comes to warn so often of a kind."""
+    return bench.spin_until(lambda: node.warn.counts[kind] >= count, 10.0)
 
 
 def finite(message: Any) -> bool:

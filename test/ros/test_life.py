@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,18 +20,21 @@ from diagnostic_msgs.msg import DiagnosticArray
 from lifecycle_msgs.msg import State, Transition
 from lifecycle_msgs.srv import ChangeState, GetState
 from nav_msgs.msg import Odometry
+from rclpy.lifecycle import TransitionCallbackReturn
 from rclpy.parameter import Parameter
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from ros.in_process import counted, overrides, spinning
 from ros.node_processes import Bench, NodeProcess, StereoRig, image, processes, stamp
 from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import Image
+from std_srvs.srv import Trigger
 
 from hydranet_ros.geometry.camera import Camera, StereoCamera
 from hydranet_ros.ros import environment
-from hydranet_ros.ros.conversions import stamp_ns
+from hydranet_ros.ros.conversions import odometry_message, stamp_ns
 from hydranet_ros.ros.environment import share_file
 from hydranet_ros.ros.fusion_node import FusionNode
+from hydranet_ros.ros.image_input import CameraFrame
 from hydranet_ros.ros.stereo_vo_node import StereoVONode
 
 # rclpy's own answer to a publisher that does not match.
@@ -76,9 +80,17 @@ def test_a_manager_leads_a_node_through_its_states(bench: Bench, tmp_path: Path)
 @pytest.mark.parametrize(
     ("name", "arguments", "text"),
     [
-        ("hydranet_node", ["-p", "weights:=/nowhere.safetensors"], "/nowhere.safetensors: cannot"),
+        (
+            "hydranet_node",
+            ["-p", "gyro.weights:=/nowhere.safetensors"],
+            "/nowhere.safetensors: cannot",
+        ),
         ("fusion_node", ["-p", "fusion.window_size:=2"], "parameter fusion.window_size"),
-        ("fusion_node", ["-p", "vo.covariance:=guess"], "must be one of twist, twist_per_frame"),
+        (
+            "fusion_node",
+            ["-p", "odometry.covariance:=guess"],
+            "must be one of twist, twist_per_frame",
+        ),
         ("fusion_node", ["--params-file", "/nowhere.yaml"], "/nowhere.yaml"),
     ],
 )
@@ -120,70 +132,127 @@ def vo(bench: Bench) -> Iterator[SimpleNamespace]:
         yield SimpleNamespace(node=node, odometry=odometry, told=told)
 
 
-def test_silence_is_told_with_topic_and_qos(
+def test_a_silent_topic_is_warned_about_with_its_qos(
     bench: Bench, vo: SimpleNamespace, capfd: pytest.CaptureFixture[str]
 ) -> None:
     best_effort = QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
     deaf = bench.publisher(Image, "/slow/left/image_rect", best_effort)
     bench.spin(3.5)
     log = capfd.readouterr().err
-    line = next(line for line in log.splitlines() if "heard nothing" in line and "left/im" in line)
-    assert "on /slow/left/image_rect for 1 s, waiting with QoS reliable, depth 5" in line
+    line = next(line for line in log.splitlines() if "no message" in line and "left/im" in line)
+    assert "on /slow/left/image_rect for 1 s, subscribed with QoS reliable, depth 5" in line
     assert "published by life (best_effort)" in line
-    assert log.count("heard nothing on /slow/left/image_rect") == 1
-    worries = [s.message for m in vo.told for s in m.status if s.name == "/slow/stereo_vo_node"]
-    assert any("silence on /slow/left/image_rect" in worry for worry in worries)
+    assert log.count("no message on /slow/left/image_rect") == 1
+    warnings = [s.message for m in vo.told for s in m.status if s.name == "/slow/stereo_vo_node"]
+    assert any("no message on /slow/left/image_rect" in each for each in warnings)
     bench.node.destroy_publisher(deaf)
 
 
-def test_under_overload_the_newest_frame_is_next(bench: Bench, vo: SimpleNamespace) -> None:
+def test_under_overload_the_newest_frame_is_next(
+    bench: Bench, vo: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Ten pairs while the node is at the first: the last is next, nine are counted."""
     rig = StereoRig(bench, CAMERA, SHAPE, "/slow/")
     node, seen, busy = vo.node, [], [True]
 
-    def slow(arrival: object, images: object) -> None:
-        seen.append(arrival.stamp_ns)  # type: ignore[attr-defined]
+    def slow(received: CameraFrame) -> None:
+        seen.append(received.frame.stamp_ns)
         while busy:
             time.sleep(0.01)
 
-    node.work = slow
+    assert node.trigger_deactivate() == node.trigger_cleanup() == TransitionCallbackReturn.SUCCESS
+    monkeypatch.setattr(node, "on_frame", slow)
+    node.trigger_configure()
+    node.trigger_activate()
     assert bench.spin_until(lambda: rig.listened(1), 10.0)
     rig.send(10**9, TEXTURE, TEXTURE)
     assert bench.spin_until(lambda: seen, 10.0)
     for i in range(1, 11):
         rig.send(10**9 + i * 10**8, TEXTURE, TEXTURE)
         bench.spin(0.02)
-    assert bench.spin_until(lambda: node.intake.dropped == 9, 10.0)
+    assert bench.spin_until(lambda: node.workers[0].diagnostics()["dropped"] == "9", 10.0)
     busy.clear()
     assert bench.spin_until(lambda: len(seen) == 2, 10.0)
     assert seen == [10**9, 2 * 10**9]
-    assert node.complain.counts["dropped frames"] == 9
+    assert node.warn.counts["dropped frames"] == 9
+
+
+class DrivenFusion:
+    """A fusion node that hears of a car: a metre forward ten times a second."""
+
+    def __init__(self, bench: Bench, name: str, **parameters: Any) -> None:
+        self.bench, self.steps = bench, 0
+        self.node = FusionNode(
+            namespace=name, parameter_overrides=overrides(fusion__max_wait_s=0.0, **parameters)
+        )
+        self.odometry = bench.publisher(Odometry, f"/{name}/vo/odometry")
+        self.fused = bench.hear(Odometry, f"/{name}/fused/odometry")
+
+    def drive(self, steps: int) -> float:
+        """Go on; where the last fused pose is then."""
+        ready = self.odometry.get_subscription_count
+        assert self.bench.spin_until(lambda: ready() and self.node.active, 10.0)
+        for _ in range(steps):
+            self.steps += 1
+            T = np.eye(4)
+            T[0, 3] = self.steps
+            nanoseconds = 10**12 + self.steps * 10**8
+            covariance = np.eye(6) * 1e-2
+            self.odometry.publish(
+                odometry_message(
+                    nanoseconds, ("odom", "base_link"), T, covariance, np.zeros(6), covariance
+                )
+            )
+        assert self.bench.spin_until(
+            lambda: self.fused and stamp_ns(self.fused[-1].header.stamp) == nanoseconds, 10.0
+        )
+        return float(self.fused[-1].pose.pose.position.x)
 
 
 def test_a_clock_that_jumps_back_clears_the_state(bench: Bench) -> None:
-    node = FusionNode(
-        namespace="timed", parameter_overrides=[Parameter("use_sim_time", value=True)]
-    )
+    car = DrivenFusion(bench, "timed", use_sim_time=True)
     clock = bench.publisher(Clock, "/clock", QoSProfile(depth=10))
-    with spinning(node):
+
+    def set_clock(nanoseconds: int) -> None:
+        clock.publish(Clock(clock=stamp(nanoseconds)))
+        now = car.node.get_clock().now
+        assert bench.spin_until(lambda: now().nanoseconds == nanoseconds, 10.0)
+
+    with spinning(car.node):
         assert bench.spin_until(lambda: clock.get_subscription_count() > 0, 10.0)
-        for nanoseconds in (50 * 10**9, 51 * 10**9, 10 * 10**9):
-            clock.publish(Clock(clock=stamp(nanoseconds)))
-            wanted = nanoseconds
-            assert bench.spin_until(lambda w=wanted: node.get_clock().now().nanoseconds == w, 10.0)
-        assert counted(bench, node, "clock jumped")
-        assert node.complain.counts["clock jumped"] == 1
+        set_clock(50 * 10**9)
+        assert car.drive(6) == pytest.approx(5.0, abs=0.1)
+        set_clock(51 * 10**9)
+        assert car.drive(1) == pytest.approx(6.0, abs=0.1)
+        set_clock(10 * 10**9)
+        assert counted(bench, car.node, "clock jumped")
+        # The pose is the identity again: the first message after the jump starts a motion only.
+        assert car.drive(4) == pytest.approx(3.0, abs=0.1)
+        assert car.node.warn.counts["clock jumped"] == 1
+
+
+def test_the_reset_service_puts_the_pose_to_the_identity(bench: Bench) -> None:
+    car = DrivenFusion(bench, "cleared")
+    with spinning(car.node):
+        assert car.drive(6) == pytest.approx(5.0, abs=0.1)
+        answer = bench.call(Trigger, "/cleared/fusion_node/reset", Trigger.Request())
+        assert answer.success
+        assert car.drive(3) == pytest.approx(2.0, abs=0.1)
 
 
 def test_a_parameter_set_while_running_is_used(bench: Bench) -> None:
-    node = FusionNode(namespace="tuned")
-    with spinning(node):
-        (result,) = node.set_parameters([Parameter("fusion.window_size", value=20)])
+    """Odometry is believed by the model that is chosen: the covariance follows at once."""
+    car = DrivenFusion(bench, "tuned", fusion__odometry="own")
+    with spinning(car.node):
+        assert car.drive(4) == pytest.approx(3.0, abs=0.1)
+        (result,) = car.node.set_parameters([Parameter("fusion.own.scale", value=100.0)])
         assert result.successful
-        assert node._fusion.config.window_size == 20
-        (result,) = node.set_parameters([Parameter("fusion.window_size", value=1)])
+        before = car.fused[-1].twist.covariance[0]
+        assert car.drive(4) > 3.0  # the pose goes on
+        assert car.fused[-1].twist.covariance[0] > 10.0 * before
+        (result,) = car.node.set_parameters([Parameter("fusion.window_size", value=1)])
         assert not result.successful
-        assert node._fusion.config.window_size == 20
+        assert "fusion.window_size" in result.reason
 
 
 def test_large_images_need_the_profile(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,8 +294,8 @@ def test_a_second_interruption_changes_nothing(bench: Bench, tmp_path: Path) -> 
 def test_a_fault_of_our_own_ends_the_node_visibly(bench: Bench) -> None:
     program = """
 from hydranet_ros.ros import stereo_vo_node
-def broken(self, arrival): raise KeyError("a fault of our own")
-stereo_vo_node.StereoVONode._work_on = broken
+def broken(self, received): raise KeyError("a fault of our own")
+stereo_vo_node.StereoVONode.on_frame = broken
 stereo_vo_node.main()
 """
     reliable = ["-p", "input.reliability:=reliable"]

@@ -177,8 +177,8 @@ def test_a_loop_goes_on_until_a_signal_ends_it(bag: Path, listener: Listener) ->
     ("arguments", "why"),
     [
         (["nowhere"], "nowhere: is not a folder"),
-        (["street", "--rate", "0"], "--rate 0.0: must be above 0"),
-        (["street", "--start", "-1"], "--start -1.0: must be at least 0"),
+        (["street", "--rate", "0"], "argument --rate: must be a number above 0, got '0'"),
+        (["street", "--start", "-1"], "argument --start: must be a number of at least 0"),
         (["BAG", "--start", "100"], "has nothing after start 100.0 s"),
     ],
 )
