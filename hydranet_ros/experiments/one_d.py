@@ -6,7 +6,8 @@
 
 Expected of `published`, median NLL over the repetitions: bagging 1.3 to 1.75, HydraNet 1.5 to 1.8,
 direct sigma 1.8 to 3.4, dropout 3.3 to 9.5, HydraNet without sigma_a above 6: the paper's ranking.
-All repetitions of a method train at once, as one batched computation (one_d_networks.py).
+The methods and the function are in one_d_methods.py. All repetitions of a method train at once, as
+one batched computation (one_d_networks.py).
 """
 
 from __future__ import annotations

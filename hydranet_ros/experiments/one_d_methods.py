@@ -1,4 +1,7 @@
-"""Five ways to get an uncertainty out of a network: how each is trained, and what it says."""
+"""Five ways to get an uncertainty out of a network: how each is trained, and what it predicts.
+
+Also the function they learn, its noise, and the two readings of the paper's experiment.
+"""
 
 from __future__ import annotations
 

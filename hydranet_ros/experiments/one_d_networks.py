@@ -9,7 +9,7 @@ Autograd would spend three quarters of the time on memory: at these sizes a step
 elementwise passes, not by products. So the gradient is written out, into buffers that are kept.
 Activations are (R, units + 1, samples) and biases are columns of the weights: the last row makes
 them count. The factor that all activations share, of SELU and of dropout, is left to the products,
-which have it for nothing; so that last row holds one over that factor.
+which apply it at no cost; so that last row holds one over that factor.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Stack:
     def forward(self, x: Tensor) -> Tensor:
         """(R, samples) -> (R, heads, outputs, samples), a buffer that the next call overwrites.
 
-        With dropout, units of each hidden layer are dropped anew at every call.
+        With dropout, units of each hidden layer are drawn again at every call.
         """
         R, n, h, o = self._sizes()
         if x.shape[1] not in self._buffers:

@@ -1,4 +1,7 @@
-"""Bodies: from an input to a vector of features, and for flow to a first guess of the rotation."""
+"""The body for flow: from a flow field to features and a first guess of the rotation.
+
+The paper's own bodies are in `paper_bodies`.
+"""
 
 from __future__ import annotations
 
@@ -49,15 +52,15 @@ class Residual(nn.Module):
         self.second = conv_norm(width, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, width, rows, columns), as it came."""
+        """(batch, width, rows, columns), the same shape."""
         return torch.relu(x + self.second(self.first(x)))
 
 
 class FlowBody(nn.Module):
-    """For flow on the canonical grid: solve for the motion, look at what it leaves, solve again.
+    """For flow on the canonical grid: solve for the motion, weigh its residuals, solve again.
 
     A robust solution of the epipolar geometry comes first and has nothing to learn. The network
-    sees what it leaves of the flow, says per cell how much that counts, and the solution is
+    sees the residuals of the flow, gives each cell a weight, and the solution is
     refined with these weights. Then it looks once more, keeping positions: the heads correct what
     is left, and the covariance head scales what the geometry says of the covariance.
     """
@@ -169,7 +172,7 @@ class FlowBody(nn.Module):
 
 
 def _squashed(x: Tensor) -> Tensor:
-    """Nearly x up to 2, and never more than 4: wild flow must not drown the rest."""
+    """Nearly x up to 2, and never more than 4: outliers must not dominate."""
     return 4.0 * torch.tanh(x / 4.0)
 
 

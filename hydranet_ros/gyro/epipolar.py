@@ -57,7 +57,7 @@ class CameraMotion(NamedTuple):
 
 
 class Residuals(NamedTuple):
-    """What a motion leaves of a flow field, (batch, n) each; depth is the scale of along."""
+    """Residuals of a flow field under a motion, (batch, n); depth is the scale of along."""
 
     f: tuple[Tensor, Tensor]
     across: Tensor  # f x d / |d|, signed
@@ -66,7 +66,7 @@ class Residuals(NamedTuple):
 
 
 class _At(NamedTuple):
-    """Where a motion puts the points: h, d / |d|, 1 / |d|, and what it leaves."""
+    """Where a motion puts the points: h, d / |d|, 1 / |d|, and the residuals."""
 
     h: tuple[Tensor, Tensor]
     d: tuple[Tensor, Tensor]
@@ -131,7 +131,7 @@ def step(
 def covariance_root(cells: Cells, motion: CameraMotion, weight: Tensor, scale: float) -> Tensor:
     """(batch, 3, 3) lower L, L L^T the covariance of the rotation if flow errors were white.
 
-    The direction of motion is marginalised out, so what cannot be told from it is uncertain.
+    The direction of motion is marginalised out: rotations that look like it are uncertain.
     """
     at = _place(cells, motion)
     normal = _normal(at, motion.t, weight, scale)[0].double()
@@ -147,13 +147,13 @@ def covariance_root(cells: Cells, motion: CameraMotion, weight: Tensor, scale: f
     )
     known = torch.linalg.solve_ex(direction, cross.mT).result
     schur = rotation - cross @ known + _eye(3, normal) / _PRIOR_SIGMA_RAD**2
-    # Unchecked, since flow that is not finite is told by whoever reads the result.
+    # Unchecked: `combine` refuses an output that is not finite.
     covariance = torch.linalg.inv_ex(0.5 * (schur + schur.mT)).inverse
     return torch.linalg.cholesky_ex(covariance).L.to(weight.dtype)
 
 
 def residuals(cells: Cells, motion: CameraMotion) -> Residuals:
-    """What a motion leaves."""
+    """The residuals of a flow field under a motion."""
     return _place(cells, motion).left
 
 
@@ -271,7 +271,7 @@ def _cauchy(residual: Tensor, scale: float | Tensor) -> Tensor:
 
 
 def _seen(C: Tensor, points: Tensor) -> tuple[Tensor, Tensor]:
-    """pi(C (x, 1)); a wild rotation must not divide by zero."""
+    """pi(C (x, 1)); never divided by zero, however large the rotation."""
     ray = C[:, :, :2] @ points + C[:, :, 2:]
     behind = 1.0 / ray[:, 2].clamp_min(0.1)
     return ray[:, 0] * behind, ray[:, 1] * behind

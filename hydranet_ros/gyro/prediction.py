@@ -1,4 +1,7 @@
-"""From what the heads say to one rotation with its two covariances (the paper's Algorithm 2)."""
+"""From the heads to one rotation with its two covariances (the paper's Algorithm 2).
+
+`combine` does so for one camera, `combine_stereo` joins the predictions of a stereo pair.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +78,7 @@ class Prediction:
 def combine(output: HydraOutput, calibration: Calibration | None = None) -> Prediction:
     """The mean of the heads, their spread and Sigma_a, calibrated.
 
-    In float64 on the CPU: heads differ by less than float32 tells next to 1.
+    In float64 on the CPU: heads differ by less than float32 resolves next to 1.
     """
     calibration = calibration or Calibration()
     heads = quaternion.normalise(output.quaternions.detach().to("cpu", torch.float64))

@@ -1,4 +1,7 @@
-"""Flow in, rotations with covariances out."""
+"""Flow in, rotations with covariances out: a trained network, ready to run.
+
+For speed, batch norms are folded into convolutions, and small batches run as traces.
+"""
 
 from __future__ import annotations
 

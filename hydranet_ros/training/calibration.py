@@ -51,7 +51,7 @@ class Validation:
         """(drives, 3): the mean of e_i^2 / Sigma_ii over each drive, 1 if honest."""
         found = combine(self.output, calibration)
         ratio = self.errors(found) ** 2 / np.diagonal(found.covariance, axis1=1, axis2=2)
-        # A few wild errors must not speak for a drive: what is above 25 is beyond 5 sigma.
+        # Errors beyond 5 sigma count as 5 sigma: a few outliers must not decide for a drive.
         ratio = np.clip(ratio, 0.0, 25.0)
         return np.array([ratio[self.drive == k].mean(axis=0) for k in np.unique(self.drive)])
 

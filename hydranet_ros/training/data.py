@@ -1,4 +1,6 @@
-"""Data sets made once and kept: a file of flow pairs per drive, in a folder named by a digest.
+"""Data sets: made once, kept in files, and held in memory for a training.
+
+There is a file of flow pairs per drive, in a folder that is named by a digest of the settings.
 
 What is there is not made again, so that an interruption costs one drive and a second training
 starts at once. The digest is of everything that the flow depends on.

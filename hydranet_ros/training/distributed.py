@@ -1,4 +1,4 @@
-"""One process or several: what torchrun says, and batch norms that see the whole batch."""
+"""One process or several (torchrun), and batch norms over the batches of all of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The training: epochs of steps, validation, checkpoints. Repeatable from one seed.
+"""The training: epochs of steps, validation, checkpoints; repeatable from one seed.
 
 Random numbers depend on the seed and the number of the step alone, so that a training that was
 interrupted, or split over processes, goes on as if it had not been.
@@ -31,7 +31,7 @@ from hydranet_ros.training.calibration import Figures, evaluate
 from hydranet_ros.training.config import TrainingConfig
 from hydranet_ros.training.data import FlowDataset
 from hydranet_ros.training.distributed import Processes
-from hydranet_ros.training.loss import bootstrap_weights, disagreement_loss, loss, own_opinions
+from hydranet_ros.training.loss import bootstrap_weights, disagreement_loss, head_offsets, loss
 
 _VALIDATION_PAIRS = 1500
 _LEAST_RATE = 0.01  # of the learning rate, at the end of the cosine
@@ -66,7 +66,7 @@ class Training:
         if network.grid is not None:
             self.augment = Augmentation(grid_points(network.grid), config.augment)
         size = math.radians(config.unusual_deg)
-        self.opinions = own_opinions(network.heads, size, config.seed).to(self.device)
+        self.offsets = head_offsets(network.heads, size, config.seed).to(self.device)
         self.epoch = 0
         self.best: Figures | None = None
         self.best_epoch = 0
@@ -164,7 +164,7 @@ class Training:
         )
         if len(inputs) > ordinary:
             odd = HydraOutput(output.quaternions[ordinary:], output.root[ordinary:])
-            value = value + config.unusual_weight * disagreement_loss(odd, self.opinions)
+            value = value + config.unusual_weight * disagreement_loss(odd, self.offsets)
         return value
 
     def _unusual(self, batch: int, generator: torch.Generator) -> Tensor:

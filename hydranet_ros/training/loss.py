@@ -68,7 +68,7 @@ def loss(
 # samples never repeat, as in a simulated stream, number them by something coarser that does (the
 # street, the drive): otherwise all heads still see the same distribution.
 
-# P(Poisson(1) <= k); beyond 12 lies less than the resolution of a float32 weight can tell.
+# P(Poisson(1) <= k); what lies beyond 12 is below the resolution of a float32 weight.
 _POISSON = np.cumsum([exp(-1.0) / factorial(k) for k in range(12)])
 _KEEP = 0.5  # of a Bernoulli weight, which is 0 or 1 / _KEEP
 
@@ -108,21 +108,21 @@ def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
 _TOLERANCE = 0.3  # of what heads should differ by: an error of this size costs 1/2 per axis
 
 
-def own_opinions(heads: int, size_rad: float, seed: int) -> Tensor:
-    """(heads, 3): where each head should stand from the mean of all on unusual inputs.
+def head_offsets(heads: int, size_rad: float, seed: int) -> Tensor:
+    """(heads, 3): how far each head should be from the mean of all on unreadable inputs.
 
     Random, of mean 0 and of this standard deviation about each axis.
     """
     generator = torch.Generator().manual_seed(seed)
-    opinions = torch.randn(heads, 3, generator=generator)
-    opinions = opinions - opinions.mean(dim=0)
-    return size_rad * opinions / opinions.std(dim=0)
+    offsets = torch.randn(heads, 3, generator=generator)
+    offsets = offsets - offsets.mean(dim=0)
+    return size_rad * offsets / offsets.std(dim=0)
 
 
-def disagreement_loss(output: HydraOutput, opinions: Tensor) -> Tensor:
-    """How far heads are from their own opinions, relative to them; the mean is left free."""
+def disagreement_loss(output: HydraOutput, offsets: Tensor) -> Tensor:
+    """How far the heads are from their offsets, relative to them; the mean is free."""
     mean = quaternion.mean(output.quaternions)
     apart = quaternion.difference(output.quaternions, mean[:, None])
-    scale = _TOLERANCE * opinions.std()
-    # Not squared where it is far off: a wild anchor must not drown the rest of the batch.
-    return torch.nn.functional.smooth_l1_loss(apart / scale, opinions.expand_as(apart) / scale)
+    scale = _TOLERANCE * offsets.std()
+    # Linear for large errors: one outlier must not outweigh the rest of the batch.
+    return torch.nn.functional.smooth_l1_loss(apart / scale, offsets.expand_as(apart) / scale)

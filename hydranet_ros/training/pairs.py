@@ -1,4 +1,7 @@
-"""Pairs of images as a network sees them: flow on the canonical grid, and the true rotation."""
+"""Pairs of images as a network sees them: flow on the canonical grid, and the true rotation.
+
+From rendered streets, from streets with exact flow, and from KITTI folders.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,7 @@ class FlowPairs:
     flow: NDArray[np.float16]  # (pairs, 2, rows, columns), 0 where the mask is False
     mask: NDArray[np.bool_]  # (rows, columns)
     phi: Array  # (pairs, 3), rad
-    unusual: NDArray[np.float16]  # (any, 2, rows, columns), flow that tells nothing
+    unusual: NDArray[np.float16]  # (any, 2, rows, columns), flow of unreadable pairs
 
     def __post_init__(self) -> None:
         if self.flow.shape != (len(self.phi), 2, *self.mask.shape) or self.phi.shape[1:] != (3,):
