@@ -32,8 +32,7 @@ from hydranet_ros.experiments.fit import (
     fit,
     untrained,
 )
-from hydranet_ros.experiments.outcome import Expected, Outcome, Row
-from hydranet_ros.experiments.plots import AXES, error_bands, grid
+from hydranet_ros.experiments.outcome import AXES, Expected, Outcome, Row, error_bands, grid
 from hydranet_ros.geometry import lie, metrics
 from hydranet_ros.geometry.camera import Camera
 from hydranet_ros.geometry.lie import Array

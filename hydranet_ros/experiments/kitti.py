@@ -25,8 +25,7 @@ import numpy as np
 from hydranet_ros.datasets.recording import Recording, read_recording
 from hydranet_ros.errors import FileError
 from hydranet_ros.evaluation.output import progress
-from hydranet_ros.experiments.outcome import Expected, Outcome, Row
-from hydranet_ros.experiments.plots import AXES, error_bands, grid
+from hydranet_ros.experiments.outcome import AXES, Expected, Outcome, Row, error_bands, grid
 from hydranet_ros.fusion.pairwise import relax_pairs
 from hydranet_ros.fusion.sliding_window import SlidingWindowFusion
 from hydranet_ros.geometry import lie, metrics

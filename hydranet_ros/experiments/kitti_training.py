@@ -22,8 +22,7 @@ import numpy as np
 
 from hydranet_ros.errors import FileError, HydraNetError
 from hydranet_ros.experiments.fit import PredictionErrors
-from hydranet_ros.experiments.outcome import Outcome
-from hydranet_ros.experiments.plots import AXES, error_bands, grid
+from hydranet_ros.experiments.outcome import AXES, Outcome, error_bands, grid
 from hydranet_ros.gyro.device import choose_device
 from hydranet_ros.gyro.prediction import combine
 from hydranet_ros.settings import dump

@@ -39,8 +39,7 @@ from hydranet_ros.experiments.one_d_methods import (
     train,
     training_set,
 )
-from hydranet_ros.experiments.outcome import Expected, Outcome, Row
-from hydranet_ros.experiments.plots import boxes, grid, sigma_shades
+from hydranet_ros.experiments.outcome import Expected, Outcome, Row, boxes, grid, sigma_shades
 from hydranet_ros.settings import Configuration, dump, setting
 
 if TYPE_CHECKING:

@@ -1,21 +1,23 @@
-"""What an experiment leaves behind: figures, tables, plots, its configuration, and a verdict."""
+"""What an experiment leaves behind: figures, tables, plots, its settings, and a verdict."""
 
 from __future__ import annotations
 
-import csv
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import yaml
 
 from hydranet_ros import __version__
-from hydranet_ros.errors import HydraNetError
+from hydranet_ros.errors import HydraNetError, require
+from hydranet_ros.evaluation.output import ResultsFolder
+from hydranet_ros.geometry.lie import Array
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 Row = Mapping[str, object]
@@ -53,35 +55,85 @@ class Outcome:
             raise HydraNetError(f"{len(faults)} figures differ: {'; '.join(faults)}")
 
 
-def write_outcome(folder: Path, name: str, outcome: Outcome) -> None:
+def write_outcome(path: Path, name: str, outcome: Outcome) -> None:
     """Write results.json, config.yaml, TABLE.csv and PLOT.png and .pdf.
 
     All but timing.json is the same for the same configuration on the same machine.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        results = {"experiment": name, "figures": outcome.figures}
-        (folder / "results.json").write_text(json.dumps(results, indent=2) + "\n")
-        settings = {"version": __version__, "experiment": name, **outcome.settings}
-        (folder / "config.yaml").write_text(yaml.safe_dump(settings, sort_keys=False))
-        if outcome.timing:
-            (folder / "timing.json").write_text(json.dumps(outcome.timing, indent=2) + "\n")
-        for title, rows in outcome.tables.items():
-            _write_csv(folder / f"{title}.csv", rows)
-        for title, draw in outcome.plots.items():
-            _write_plot(folder / title, draw())
-    except OSError as error:
-        raise HydraNetError(f"{folder}: cannot be written: {error.strerror or error}") from None
+    folder = ResultsFolder(path)
+    folder.json("results.json", {"experiment": name, "figures": outcome.figures})
+    settings = {"version": __version__, "experiment": name, **outcome.settings}
+    folder.text("config.yaml", yaml.safe_dump(settings, sort_keys=False))
+    if outcome.timing:
+        folder.json("timing.json", outcome.timing)
+    for title, rows in outcome.tables.items():
+        columns = list(rows[0]) if rows else []
+        folder.table(f"{title}.csv", columns, ([row[key] for key in columns] for row in rows))
+    for title, draw in outcome.plots.items():
+        figure = draw()
+        folder.plot(title, figure, dpi=150)
+        folder.vector_plot(title, figure)
 
 
-def _write_csv(path: Path, rows: list[Row]) -> None:
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(rows[0]) if rows else [])
-        writer.writeheader()
-        writer.writerows(rows)
+# --- figures that several experiments draw -------------------------------------------------------
+
+SHADE = "tab:blue"
+AXES = ("x", "y", "z")
 
 
-def _write_plot(path: Path, figure: Figure) -> None:
-    figure.savefig(path.with_suffix(".png"), dpi=150)
-    # Without a date, so that equal figures are equal files.
-    figure.savefig(path.with_suffix(".pdf"), metadata={"CreationDate": None})
+def grid(rows: int, columns: int, width: float = 4.0, height: float = 3.0) -> tuple[Figure, Any]:
+    """A figure and its (rows, columns) axes; not pyplot, which keeps a global state."""
+    require("a figure", "matplotlib")
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(columns * width, rows * height), layout="constrained")
+    return figure, figure.subplots(rows, columns, squeeze=False)
+
+
+def sigma_shades(axes: Axes, x: Array, mean: Array, sigma: Array, most: int = 3) -> None:
+    """A mean, and one shade for each standard deviation about it."""
+    for count in range(1, most + 1):
+        axes.fill_between(
+            x, mean - count * sigma, mean + count * sigma, color=SHADE, alpha=0.2, linewidth=0
+        )
+    axes.plot(x, mean, color=SHADE, linewidth=1.0)
+
+
+def boxes(values: Mapping[str, Sequence[float] | Array], label: str, log: bool = False) -> Figure:
+    """One box per name, whiskers at 1.5 quartile ranges."""
+    figure, ((axes,),) = grid(1, 1, 6.0, 3.5)
+    axes.boxplot(list(values.values()), showfliers=False)
+    axes.set_xticks(range(1, len(values) + 1), list(values), rotation=15)
+    axes.set_ylabel(label)
+    if log:
+        axes.set_yscale("log")
+    return figure
+
+
+def error_bands(
+    x: Array,
+    errors_deg: Array,
+    bands_deg: Mapping[str, Array],
+    label: str,
+    limit: float | None = None,
+) -> Figure:
+    """Errors (n, 3) about each axis over x, with +-3 sigma (n, 3) of each covariance.
+
+    Up to a limit; by default there is room for all errors.
+    """
+    figure, axes = grid(3, 1, 8.0, 2.2)
+    if limit is None:
+        limit = 1.2 * float(np.abs(errors_deg).max())
+    order = np.argsort(x, kind="stable")
+    for i, each in enumerate(axes[:, 0]):
+        for (name, sigma), color in zip(
+            bands_deg.items(), ("tab:blue", "tab:orange"), strict=False
+        ):
+            band = 3.0 * sigma[order, i]
+            each.fill_between(x[order], -band, band, color=color, alpha=0.3, label=name, lw=0)
+        each.plot(x[order], errors_deg[order, i], ".", color="black", markersize=2)
+        each.set_ylim(-limit, limit)
+        each.set_ylabel(f"error about {AXES[i]}, deg")
+    axes[0, 0].legend(loc="upper right")
+    axes[-1, 0].set_xlabel(label)
+    return figure

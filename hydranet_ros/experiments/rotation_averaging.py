@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hydranet_ros.experiments.outcome import Outcome, Row
-from hydranet_ros.experiments.plots import grid
+from hydranet_ros.experiments.outcome import Outcome, Row, grid
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.lie import Array
 from hydranet_ros.settings import Configuration, dump, setting

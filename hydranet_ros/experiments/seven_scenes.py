@@ -24,8 +24,7 @@ from torch import Tensor
 
 from hydranet_ros.datasets.seven_scenes import Frames, Scene, find_scenes, read_scene
 from hydranet_ros.experiments.fit import FitConfig, PredictionErrors, evaluate, fit, untrained
-from hydranet_ros.experiments.outcome import Outcome, Row
-from hydranet_ros.experiments.plots import error_bands
+from hydranet_ros.experiments.outcome import Outcome, Row, error_bands
 from hydranet_ros.gyro.config import preset
 from hydranet_ros.gyro.paper_bodies import load_imagenet
 

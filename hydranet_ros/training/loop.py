@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import csv
+import io
 import math
 import pickle
 from collections.abc import Iterator
@@ -205,10 +206,12 @@ class Training:
             tqdm.write("  ".join(f"{name} {each:.4g}" for name, each in row.items()))
 
     def _write_log(self) -> None:
-        with (self.out / LOG).open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, list(self.rows[0]))
-            writer.writeheader()
-            writer.writerows(self.rows)
+        lines = io.StringIO()
+        writer = csv.DictWriter(lines, list(self.rows[0]))
+        writer.writeheader()
+        writer.writerows(self.rows)
+        with whole_file(self.out / LOG) as file:
+            file.write(lines.getvalue().encode())
 
     def _state(self) -> dict[str, Any]:
         assert self.best is not None

@@ -8,8 +8,7 @@ import pytest
 import yaml
 
 from hydranet_ros.errors import HydraNetError
-from hydranet_ros.experiments.outcome import Outcome, write_outcome
-from hydranet_ros.experiments.plots import boxes
+from hydranet_ros.experiments.outcome import Outcome, boxes, write_outcome
 
 
 def outcome(**change: object) -> Outcome:
