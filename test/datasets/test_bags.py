@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -11,8 +12,9 @@ import cv2
 import numpy as np
 import pytest
 
-pytest.importorskip("rosbags", reason="no rosbags here: pip install rosbags")
+pytest.importorskip("rosbags", reason="bags need rosbags")
 
+from hydranet_ros.cli.__main__ import main
 from hydranet_ros.datasets import bag_messages as ros
 from hydranet_ros.datasets.bag_files import read_messages, topics, write_bag
 from hydranet_ros.datasets.bag_messages import Message, pack, recorded, unpack
@@ -201,7 +203,10 @@ def test_garbage_is_not_an_image(data: bytes) -> None:
 
 
 def infos() -> tuple[Any, Any]:
-    left, right = (ros.camera_info(0, "c", CAMERA, SIZE, right) for right in (False, True))
+    left, right = (
+        ros.camera_info(0, "c", CAMERA.left, SIZE, baseline)
+        for baseline in (0.0, CAMERA.baseline_m)
+    )
     return left, right
 
 
@@ -248,7 +253,7 @@ def test_rectified_and_plain_topics_are_preferred(
     both = [*frames, *renamed(frames, {"image_rect": "image_raw"}), *recorded(street, True)]
     write_bag(tmp_path / "bag", both)
     bag = open_source(str(tmp_path / "bag"))
-    assert bag.topics.left == "/left/image_rect"  # type: ignore[attr-defined]
+    assert bag.topics.images[0] == "/left/image_rect"  # type: ignore[attr-defined]
 
 
 def test_two_pairs_have_to_be_told_apart(tmp_path: Path, frames: list[Message]) -> None:
@@ -258,9 +263,116 @@ def test_two_pairs_have_to_be_told_apart(tmp_path: Path, frames: list[Message]) 
     with pytest.raises(FileError, match="several stereo pairs: choose"):
         open_source(path)
     chosen = open_source(path, left_topic="/rear/left/image_rect")
-    assert chosen.topics.right_info == "/rear/right/camera_info"  # type: ignore[attr-defined]
+    assert chosen.topics.infos[1] == "/rear/right/camera_info"  # type: ignore[attr-defined]
     with pytest.raises(FileError, match="no images on /nowhere"):
         open_source(path, left_topic="/nowhere")
+
+
+# --- pairs, and one camera -----------------------------------------------------------------------
+
+
+def shifted(messages: list[Message], topic: str, by_ns: int) -> list[Message]:
+    """The same messages, with the header stamps of one topic moved."""
+    out = []
+    for message in messages:
+        if message.topic == topic:
+            content = unpack(message)
+            stamp = ros.stamp_of(content.header.stamp) + by_ns
+            content.header = ros.header(stamp, content.header.frame_id)
+            message = pack(topic, message.type, message.stamp_ns, content)
+        out.append(message)
+    return out
+
+
+@pytest.mark.parametrize("late", ["left", "right"])
+def test_stamps_half_a_millisecond_apart_are_a_pair(
+    tmp_path: Path, street: SimulatedStreet, frames: list[Message], late: str
+) -> None:
+    """A frame has the stamp of its left image."""
+    moved = shifted(frames, f"/{late}/image_rect", 500_000)
+    if late == "left":
+        moved = shifted(moved, "/ground_truth/odometry", 500_000)
+    write_bag(tmp_path / "bag", moved)
+    bag = open_source(str(tmp_path / "bag"))
+    assert (bag.stamps_ns - street.stamps_ns).tolist() == [500_000 * (late == "left")] * 3
+    assert bag.unmatched == 0
+    for ours, theirs in zip(street, bag, strict=True):
+        np.testing.assert_array_equal(ours.left, theirs.left)
+        np.testing.assert_array_equal(ours.right, theirs.right)
+
+
+def test_images_without_the_other_of_their_pair_are_counted_and_reported(
+    tmp_path: Path, frames: list[Message], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One right image is missing; the frames before and after it are used."""
+    middle = frames[8].stamp_ns
+    rest = [m for m in frames if (m.topic, m.stamp_ns) != ("/right/image_rect", middle)]
+    assert len(rest) == len(frames) - 1
+    write_bag(tmp_path / "bag", rest)
+    bag = open_source(str(tmp_path / "bag"))
+    assert (len(bag), len(list(bag)), bag.unmatched) == (2, 2, 1)
+    assert main(["run", str(tmp_path / "bag"), "--only", "vo"]) == 0
+    assert "2 frames, 0 lost, 1 images without the other of their pair" in capsys.readouterr().out
+    assert main(["run", str(tmp_path / "bag"), "--only", "vo", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["unmatched"] == 1
+
+
+def test_one_camera_of_a_pair_is_its_left_one(tmp_path: Path, frames: list[Message]) -> None:
+    write_bag(tmp_path / "bag", frames)
+    mono = open_source(str(tmp_path / "bag"), cameras="mono")
+    pair = open_source(str(tmp_path / "bag"))
+    assert isinstance(pair.camera, StereoCamera)
+    assert mono.camera == pair.camera.left
+    for one, both in zip(mono, pair, strict=True):
+        assert (one.stamp_ns, one.right) == (both.stamp_ns, None)
+        np.testing.assert_array_equal(one.left, both.left)
+
+
+def test_a_raw_image_of_one_camera_is_undistorted(tmp_path: Path, frames: list[Message]) -> None:
+    """A grid of dots that a lens bends comes out where a pinhole camera has it."""
+    distortion = np.array([-0.25, 0.08, 1e-3, -5e-4, 0.0])
+    width, height = 640, 480
+    camera = Camera(500.0, 510.0, 320.0, 240.0)
+    K = np.array([[500.0, 0.0, 320.0], [0.0, 510.0, 240.0], [0.0, 0.0, 1.0]])
+    points = np.array([[x, y, 1.0] for x in (-0.4, 0.0, 0.3) for y in (-0.3, 0.0, 0.25)])
+    bent = cv2.projectPoints(points, np.zeros(3), np.zeros(3), K, distortion)[0].reshape(-1, 2)
+    u, v = np.meshgrid(np.arange(width), np.arange(height))
+    picture = sum(255.0 * np.exp(-((u - x) ** 2 + (v - y) ** 2) / 18.0) for x, y in bent)
+    picture = np.clip(np.round(picture), 0, 255).astype(np.uint8)
+    info = ros.camera_info(0, "c", camera, (width, height))
+    info.d = distortion
+    messages = [
+        pack("/camera/camera_info", ros.CAMERA_INFO, 0, info),
+        pack("/camera/image_raw", ros.IMAGE, 0, ros.image(0, "c", picture)),
+    ]
+    write_bag(tmp_path / "bag", messages)
+    source = open_source(str(tmp_path / "bag"), cameras="mono")
+    assert source.camera == camera
+    (frame,) = source
+    assert frame.right is None
+    for x, y in camera.project(points):
+        near = frame.left * (np.hypot(u - x, v - y) < 12.0).astype(float)
+        found = np.array([(near * u).sum(), (near * v).sum()]) / near.sum()
+        np.testing.assert_allclose(found, [x, y], atol=0.3)
+    assert np.abs(bent - camera.project(points)).max() > 5.0  # the lens does bend
+
+
+def test_results_of_the_nodes_are_read_back() -> None:
+    """Monte Carlo is in the tests of the conversions; here the formulas are inverted."""
+    C_2_1, Sigma = lie.so3_exp([0.02, -0.3, 0.1]), np.diag([1e-6, 4e-6, 2e-6])
+    R_1_2 = C_2_1.T
+    full = np.eye(6) * 1e6
+    full[3:, 3:] = R_1_2 @ Sigma @ R_1_2.T
+    T = lie.se3_from(R_1_2, np.zeros(3))
+    message = ros.odometry(2 * 10**8, "a", "b", T, np.zeros(6))
+    message.pose.covariance = full.reshape(-1)
+    reference = ros.header(10**8, "").stamp
+    interval = type("Interval", (), {"time_ref": reference})
+    found = ros.rotation_of(message, interval, message)
+    assert (found.stamp_1_ns, found.stamp_2_ns) == (10**8, 2 * 10**8)
+    np.testing.assert_allclose(found.C_2_1, C_2_1, atol=1e-12)
+    np.testing.assert_allclose(found.Sigma_2_1, Sigma, atol=1e-15)
+    np.testing.assert_allclose(found.epistemic, Sigma, atol=1e-15)
 
 
 def bad_bag(frames: list[Message], how: str) -> list[Message]:
@@ -269,7 +381,7 @@ def bad_bag(frames: list[Message], how: str) -> list[Message]:
     if how == "no calibration":
         return [m for m in frames if m.topic != "/left/camera_info"]
     if how == "unsynchronised":
-        return changed(frames, "/right/image_rect", header=ros.header(5, "c"))[:6]
+        return changed(frames, "/right/image_rect", header=ros.header(2_000_000, "c"))[:6]
     if how == "stamps":
         return changed(frames, "/left/image_rect", header=ros.header(5, "c"))
     if how == "other frame":
@@ -288,8 +400,8 @@ def bad_bag(frames: list[Message], how: str) -> list[Message]:
     [
         ("no pair", "has no stereo pair: choose"),
         ("no calibration", "/left/camera_info is missing"),
-        ("unsynchronised", "no header stamp in common"),
-        ("stamps", "/left/image_rect: the stamp of image 1 does not increase"),
+        ("unsynchronised", "have no header stamps within 1 ms of another"),
+        ("stamps", "/left/image_rect: stamp 5 ns does not increase"),
         ("other frame", "is the pose of 'imu'"),
         ("truth missing", "/ground_truth/odometry has no pose at 200000000 ns"),
         ("distorted", "/left/image_raw is distorted"),
@@ -349,5 +461,5 @@ def test_without_the_library_it_is_one_line(tmp_path: Path) -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=False
     )
     assert done.returncode == 2
-    expected = "hydranet kitti2bag: bags need the library rosbags: pip install rosbags\n"
+    expected = "hydranet kitti2bag: a bag needs rosbags: pip install 'hydranet_ros[bags]'\n"
     assert done.stderr == expected

@@ -10,6 +10,7 @@ import pytest
 from hydranet_ros.datasets.kitti import KittiFolder
 from hydranet_ros.datasets.source import SimulatedStreet, open_source
 from hydranet_ros.errors import FileError, HydraNetError
+from hydranet_ros.geometry.camera import Camera
 from hydranet_ros.geometry.trajectory import write_kitti
 
 CALIBRATION = """\
@@ -55,6 +56,20 @@ def test_jpeg_images_and_a_limit(folder: Path) -> None:
         cv2.imwrite(str(path.with_suffix(".jpg")), cv2.imread(str(path)))
         path.unlink()
     assert len(list(KittiFolder(folder, max_frames=3))) == 3
+
+
+def test_one_camera_needs_no_right_images(folder: Path) -> None:
+    pair = list(KittiFolder(folder, cameras="mono"))
+    assert all(frame.right is not None for frame in pair)  # where there are both, both are read
+    shutil.rmtree(folder / "image_1")
+    with pytest.raises(FileError, match="image_1: is missing"):
+        open_source(str(folder))
+    source = open_source(str(folder), cameras="mono")
+    assert source.camera == Camera(700.0, 700.0, 60.0, 40.0)
+    assert len(source) == 5
+    for one, both in zip(source, pair, strict=True):
+        assert (one.stamp_ns, one.right) == (both.stamp_ns, None)
+        np.testing.assert_array_equal(one.left, both.left)
 
 
 def test_ground_truth_is_looked_for_in_order(folder: Path, tmp_path: Path) -> None:

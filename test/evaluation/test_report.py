@@ -11,11 +11,14 @@ import numpy as np
 import pytest
 
 from hydranet_ros.errors import HydraNetError
-from hydranet_ros.evaluation.record import Consistency, RotationErrors, RunRecord, rotation_errors
+from hydranet_ros.evaluation.output import ResultsFolder
+from hydranet_ros.evaluation.record import Consistency, RotationErrors, RunRecord
 from hydranet_ros.evaluation.report import write_report
 from hydranet_ros.geometry import lie
 
-pytest.importorskip("matplotlib", reason="no matplotlib here: pip install matplotlib")
+pytest.importorskip("matplotlib", reason="a report needs matplotlib")
+
+from hydranet_ros.evaluation.plots import chi2_quantile
 
 FRAMES = 60
 ALL = {
@@ -52,7 +55,7 @@ def record(title: str = "a <run>") -> RunRecord:
 
 
 def test_the_page_holds_every_plot_and_needs_nothing_else(tmp_path: Path) -> None:
-    page = write_report(tmp_path, record())
+    page = write_report(ResultsFolder(tmp_path), record())
     text = page.read_text(encoding="utf-8")
     assert {path.stem for path in (tmp_path / "plots").glob("*.png")} == ALL
     inlined = re.findall(r'src="data:image/png;base64,([^"]+)"', text)
@@ -66,7 +69,7 @@ def test_the_page_holds_every_plot_and_needs_nothing_else(tmp_path: Path) -> Non
 
 
 def test_plots_show_something(tmp_path: Path) -> None:
-    write_report(tmp_path, record())
+    write_report(ResultsFolder(tmp_path), record())
     for path in (tmp_path / "plots").glob("*.png"):
         image = cv2.imread(str(path))
         assert image is not None
@@ -75,32 +78,24 @@ def test_plots_show_something(tmp_path: Path) -> None:
 
 
 def test_equal_runs_write_equal_bytes(tmp_path: Path) -> None:
-    pages = [write_report(tmp_path / name, record()) for name in ("a", "b")]
+    pages = [write_report(ResultsFolder(tmp_path / name), record()) for name in ("a", "b")]
     assert pages[0].read_bytes() == pages[1].read_bytes()
-    assert pages[0].read_bytes() != write_report(tmp_path / "c", record("other")).read_bytes()
+    other = write_report(ResultsFolder(tmp_path / "c"), record("other"))
+    assert pages[0].read_bytes() != other.read_bytes()
 
 
 def test_what_is_not_known_is_left_out(tmp_path: Path) -> None:
     full = record()
-    write_report(tmp_path, RunRecord("bare", full.stamps_ns, full.trajectories))
+    bare = RunRecord("bare", full.stamps_ns, full.trajectories)
+    write_report(ResultsFolder(tmp_path), bare)
     assert [path.stem for path in (tmp_path / "plots").iterdir()] == ["top_down"]
     empty = RotationErrors(
         np.zeros(0, dtype=np.int64), np.zeros((0, 3)), np.zeros((0, 3, 3)), np.zeros((0, 3, 3))
     )
     rotations = {"hydranet": empty}
     nothing = RunRecord("bare", full.stamps_ns, full.trajectories, None, rotations)
-    write_report(tmp_path / "empty", nothing)
+    write_report(ResultsFolder(tmp_path / "empty"), nothing)
     assert [path.stem for path in (tmp_path / "empty" / "plots").iterdir()] == ["top_down"]
-
-
-def test_errors_are_left_perturbations_and_nees_is_theirs() -> None:
-    phi = np.array([[0.01, -0.02, 0.03]])
-    truth = lie.so3_exp([[0.3, 0.2, -0.1]])
-    Sigma = np.diag([1e-4, 4e-4, 9e-4])[None]
-    errors = rotation_errors(lie.so3_exp(phi) @ truth, Sigma, truth, np.array([1]))
-    np.testing.assert_allclose(errors.phi, phi, atol=1e-12)
-    np.testing.assert_allclose(errors.nees, [3.0], atol=1e-9)
-    np.testing.assert_allclose(errors.sigmas, [[0.01, 0.02, 0.03]])
 
 
 def test_worlds_do_not_matter() -> None:
@@ -125,10 +120,11 @@ def test_records_that_do_not_fit_are_refused(change: dict[str, object], why: str
         RunRecord(**{**fields, **change})  # type: ignore[arg-type]
 
 
-def test_a_place_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(HydraNetError, match=r"report\.html: cannot be written"):
-        write_report(tmp_path / "file", record())
+def test_quantiles_are_those_of_the_chi_square_distribution() -> None:
+    """chi2.ppf(0.95, n) as in every table of it."""
+    found = [float(chi2_quantile(0.95, n)) for n in (1, 3, 6)]
+    np.testing.assert_allclose(found, [3.841459, 7.814728, 12.591587], atol=1e-6)
+    assert chi2_quantile(np.array([0.0, 1.0]), 3).tolist() == [0.0, np.inf]
 
 
 def test_matplotlib_is_loaded_only_for_a_report() -> None:
@@ -144,6 +140,7 @@ def test_without_matplotlib_it_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(HydraNetError, match="a report needs matplotlib: pip install"):
-        write_report(tmp_path, record())
+    remedy = re.escape("the report needs matplotlib: pip install 'hydranet_ros[report]'")
+    with pytest.raises(HydraNetError, match=remedy):
+        write_report(ResultsFolder(tmp_path), record())
     assert list(tmp_path.iterdir()) == []

@@ -1,6 +1,6 @@
 """The weights that ship: small, described, accurate, and in doubt where they should be.
 
-Pictures are spoiled here in ways of this file's own, not by `training.unusual`.
+Pictures are spoiled here in ways of this file's own, not by `training.unreadable`.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import pytest
 
 from hydranet_ros.datasets.kitti import KittiFolder
 from hydranet_ros.geometry import lie
-from hydranet_ros.geometry.camera import Camera
+from hydranet_ros.geometry.camera import Camera, Frame
 from hydranet_ros.geometry.estimates import RelativeRotation
 from hydranet_ros.gyro.flow import FlowConfig, FlowEstimator
 from hydranet_ros.gyro.predictor import Predictor
-from hydranet_ros.gyro.visual_gyro import DEFAULT_WEIGHTS, VisualGyro, open_predictor
+from hydranet_ros.gyro.visual_gyro import DEFAULT_WEIGHTS, GyroConfig, VisualGyro, open_predictor
 from hydranet_ros.simulation.config import StreetConfig
 from hydranet_ros.simulation.street import Street
 from hydranet_ros.training.calibration import area_under_roc
@@ -29,7 +29,7 @@ Image = np.ndarray
 
 @pytest.fixture(scope="module")
 def predictor() -> Predictor:
-    return open_predictor(device="cpu")
+    return open_predictor(GyroConfig(device="cpu"))
 
 
 def test_they_are_small_and_say_where_they_are_from(predictor: Predictor) -> None:
@@ -45,11 +45,12 @@ def drive(
     predictor: Predictor, street: Street, stereo: bool = False
 ) -> Iterator[tuple[RelativeRotation, np.ndarray]]:
     """Each rotation along a street, with its error."""
-    shape = street.config.height, street.config.width
-    gyro = VisualGyro(predictor, street.camera.left, shape, stereo)
+    config = GyroConfig(cameras="stereo" if stereo else "mono")
+    gyro = VisualGyro(street.camera, config, predictor)
     C_w_c = street.T_w_c[:, :3, :3]
     for i, stamp in enumerate(street.stamps_ns):
-        rotation = gyro.update(stamp, *(street.photograph(i, side) for side in range(1 + stereo)))
+        images = (street.photograph(i, side) for side in range(1 + stereo))
+        rotation = gyro.update(Frame(stamp, *images))
         assert (rotation is None) == (i == 0)
         if rotation is not None:
             yield rotation, lie.so3_log(rotation.C_2_1 @ C_w_c[i - 1].T @ C_w_c[i])
