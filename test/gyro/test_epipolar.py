@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -155,3 +158,22 @@ def test_rotations_of_steps_are_exact() -> None:
     phi = np.random.default_rng(0).uniform(-0.5, 0.5, (100, 3))
     found = epipolar.rotate(torch.tensor(phi)).numpy()
     np.testing.assert_allclose(found, lie.so3_exp(phi), atol=2e-6)
+
+
+AFTER_INFERENCE = """
+import torch
+from hydranet_ros.gyro import epipolar
+from hydranet_ros.gyro.grid import CanonicalGrid
+points, mask = epipolar.grid_points(CanonicalGrid())[None], torch.ones(1, 1, 48, 160)
+cells = epipolar.pool(points, torch.zeros(1, 2, 48, 160), mask, 4)
+with torch.inference_mode():
+    motion = epipolar.solve(cells)
+start = epipolar.CameraMotion(torch.eye(3)[None], torch.tensor([[0.0, 0.0, 1.0]]))
+weight = torch.ones_like(cells.valid[:, 0], requires_grad=True)
+epipolar.step(cells, start, weight, 1e-3).C.sum().backward()
+"""
+
+
+def test_training_works_after_inference_in_the_same_process() -> None:
+    """Constants that inference makes and keeps must not be inference tensors."""
+    subprocess.run([sys.executable, "-c", AFTER_INFERENCE], check=True, timeout=120)

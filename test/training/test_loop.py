@@ -16,6 +16,7 @@ from hydranet_ros.errors import FileError
 from hydranet_ros.geometry import lie
 from hydranet_ros.gyro.epipolar import grid_points
 from hydranet_ros.gyro.grid import CanonicalGrid
+from hydranet_ros.training.calibration import Figures
 from hydranet_ros.training.config import DataConfig, TrainingConfig
 from hydranet_ros.training.data import FlowDataset
 from hydranet_ros.training.loop import CHECKPOINT, LOG, Training
@@ -156,3 +157,10 @@ def test_two_processes_train_as_one(tmp_path: Path) -> None:
         parameters(alone) - parameters(Training(SMALL, drives(0), drives(1), tmp_path))
     ).norm()
     assert (together - parameters(alone)).norm() < 0.02 * moved
+
+
+def test_figures_that_are_not_known_are_left_out() -> None:
+    """Weights are stored with figures as JSON, which has no NaN."""
+    figures = Figures(0.1, -20.0, 3.0, 0.02, 0.01, float("nan"))
+    assert "auroc_unusual" not in figures.as_dict()
+    assert figures.as_dict()["nll"] == -20.0
