@@ -197,11 +197,9 @@ def run_nodes(session: Session, played: Path, recorded: Path) -> None:
 def commands(session: Session, recorded: Path) -> dict[str, list[str]]:
     """The command line of every node but the player."""
     config = session.config
-    gyro = parameters(config.gyro) | {"cameras": config.gyro.cameras, **INPUT}
-    if config.gyro.cameras == "mono":
-        gyro["rectified"] = True
-    vo = parameters(config.vo, "vo.") | INPUT
-    fusion = parameters(config.fusion, "fusion.") | {"fusion.odometry": config.fusion.odometry}
+    fusion = parameters("fusion", config.fusion)
+    vo = parameters("vo", config.vo) | INPUT
+    gyro = parameters("gyro", config.gyro) | INPUT | {"input.rectified": True}
     return {
         "recorder_node": node_command("recorder_node", _recorder(recorded)),
         "fusion_node": node_command("fusion_node", fusion, _rotations()),
@@ -210,11 +208,11 @@ def commands(session: Session, recorded: Path) -> dict[str, list[str]]:
     }
 
 
-def parameters(config: Configuration, prefix: str = "") -> dict[str, Value]:
-    """The settings that differ from their defaults, as parameters of a node."""
+def parameters(name: str, config: Configuration) -> dict[str, Value]:
+    """The settings of a section that differ from their defaults, as parameters of a node."""
     defaults = {each.name: each.default for each in walk(type(config))}
     return {
-        f"{prefix}{each.name}": each.default
+        f"{name}.{each.name}": each.default
         for each in walk(config)
         if each.default != defaults[each.name]
     }
