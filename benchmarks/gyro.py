@@ -17,12 +17,12 @@ import numpy as np
 from timing import times_ms
 
 from hydranet_ros.datasets.kitti import KittiFolder
-from hydranet_ros.geometry.camera import Camera
+from hydranet_ros.geometry.camera import Camera, Frame, StereoCamera
 from hydranet_ros.gyro.config import preset
 from hydranet_ros.gyro.flow import farneback
 from hydranet_ros.gyro.network import HydraNet
 from hydranet_ros.gyro.predictor import Predictor
-from hydranet_ros.gyro.visual_gyro import VisualGyro, open_predictor
+from hydranet_ros.gyro.visual_gyro import GyroConfig, VisualGyro
 from hydranet_ros.simulation.config import StreetConfig
 from hydranet_ros.simulation.street import Street
 
@@ -31,6 +31,7 @@ def load(sequence: str | None, count: int) -> tuple[Camera, list[np.ndarray]]:
     """Left images and their camera."""
     if sequence is not None:
         source = KittiFolder(sequence, max_frames=count)
+        assert isinstance(source.camera, StereoCamera)
         return source.camera.left, [frame.left for frame in source]
     street = Street(StreetConfig(frames=min(count, 20), width=1226, height=370))
     return street.camera.left, [street.photograph(i) for i in range(len(street))]
@@ -46,10 +47,10 @@ def main() -> None:
     camera, images = load(arguments.sequence, arguments.frames)
     shape = images[0].shape[0], images[0].shape[1]
     pairs = list(pairwise(images))
-    gyro = VisualGyro(open_predictor(device="cpu"), camera, shape)
+    gyro = VisualGyro(camera, GyroConfig(device="cpu"))
     found = {
         "flow and network": times_ms(
-            lambda i: gyro.update(i, images[i % len(images)]), arguments.frames
+            lambda i: gyro.update(Frame(i, images[i % len(images)])), arguments.frames
         ),
         "Farneback, full image": times_ms(
             lambda i: farneback(*pairs[i % len(pairs)]), arguments.frames

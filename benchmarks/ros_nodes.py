@@ -1,4 +1,4 @@
-"""What the benchmarks of the nodes share: start them, send frames, and hear the fused odometry."""
+"""What the benchmarks of the nodes share: start them, publish frames, receive fused odometry."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ from rclpy.executors import SingleThreadedExecutor
 from rclpy.qos import QoSProfile
 from sensor_msgs.msg import CameraInfo, Image
 
-from hydranet_ros.cli.demo_nodes import Children
+from hydranet_ros.cli.demo_nodes import ProcessGroup
 from hydranet_ros.datasets.source import Source
 from hydranet_ros.errors import HydraNetError
-from hydranet_ros.geometry.camera import Frame
+from hydranet_ros.geometry.camera import Frame, StereoCamera
 from hydranet_ros.ros.conversions import image_message, stamp_ns, time_message
-from hydranet_ros.ros.environment import environment, node_command
+from hydranet_ros.ros.environment import node_command, private_environment
 
 NODES = ("hydranet_node", "stereo_vo_node", "fusion_node")
 SIDES = ("left", "right")
 ROTATION = "hydranet_node/relative_rotation"
 
 
-def start_nodes(children: Children, weights: str, live: dict[str, str | int | float]) -> None:
+def start_nodes(nodes: ProcessGroup, weights: str, live: dict[str, str | int | float]) -> None:
     """The three nodes with the inputs of a live robot."""
-    net = {**live, "stereo": True, "weights": weights}
-    children.start("hydranet_node", node_command("hydranet_node", net))
-    children.start("stereo_vo_node", node_command("stereo_vo_node", dict(live)))
+    net = {**live, "gyro.cameras": "stereo", "gyro.weights": weights}
+    nodes.start("hydranet_node", node_command("hydranet_node", net))
+    nodes.start("stereo_vo_node", node_command("stereo_vo_node", dict(live)))
     remaps = {f"relative_rotation{part}": f"{ROTATION}{part}" for part in ("", "/interval")}
-    children.start("fusion_node", node_command("fusion_node", {}, remaps))
+    nodes.start("fusion_node", node_command("fusion_node", {"fusion.odometry": "own"}, remaps))
 
 
 @dataclass
-class Tally:
+class Playback:
     """What came of one run."""
 
     sent: dict[int, float] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class Tally:
 
 
 class Bench:
-    """A stereo camera and a listener in one node."""
+    """A stereo camera and a subscriber of the results in one node."""
 
     def __init__(self, source: Source, shape: tuple[int, int]) -> None:
         self.node = rclpy.create_node("bench")
@@ -66,57 +66,57 @@ class Bench:
         self._images = [create(Image, f"{side}/image_rect", deep) for side in SIDES]
         self._infos = [create(CameraInfo, f"{side}/camera_info", deep) for side in SIDES]
         self._calibration = [_info(source, shape, side == "right") for side in SIDES]
-        self.tally = Tally()
-        self.told: dict[str, dict[str, str]] = {}
-        self.node.create_subscription(Odometry, "fused/odometry", self._hear, deep)
-        self.node.create_subscription(DiagnosticArray, "/diagnostics", self._note, deep)
+        self.playback = Playback()
+        self.diagnostics: dict[str, dict[str, str]] = {}
+        self.node.create_subscription(Odometry, "fused/odometry", self._on_odometry, deep)
+        self.node.create_subscription(DiagnosticArray, "/diagnostics", self._on_diagnostics, deep)
 
-    def _hear(self, message: Odometry) -> None:
-        sent = self.tally.sent.get(stamp_ns(message.header.stamp))
+    def _on_odometry(self, message: Odometry) -> None:
+        sent = self.playback.sent.get(stamp_ns(message.header.stamp))
         if sent is not None:
-            self.tally.latencies_s.append(time.monotonic() - sent)
+            self.playback.latencies_s.append(time.monotonic() - sent)
 
-    def _note(self, message: DiagnosticArray) -> None:
+    def _on_diagnostics(self, message: DiagnosticArray) -> None:
         for each in message.status:
-            self.told[each.name.lstrip("/")] = {v.key: v.value for v in each.values}
+            self.diagnostics[each.name.lstrip("/")] = {v.key: v.value for v in each.values}
 
     def spin(self, seconds: float) -> None:
-        """Hear what comes for so long."""
+        """Run callbacks for so long."""
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0.0:
             self._executor.spin_once(timeout_sec=left)
 
     def wait_for_nodes(self, timeout_s: float = 180.0) -> None:
-        """Until all listen to us and to each other."""
+        """Wait until all subscribe to this node and to each other."""
         until = time.monotonic() + timeout_s
         while not (
             all(p.get_subscription_count() >= 2 for p in (*self._images, *self._infos))
-            and self._listeners("stereo_vo_node", "vo/odometry")
-            and self._listeners("hydranet_node", ROTATION)
-            and self._listeners("hydranet_node", f"{ROTATION}/interval")
+            and self._subscribers("stereo_vo_node", "vo/odometry")
+            and self._subscribers("hydranet_node", ROTATION)
+            and self._subscribers("hydranet_node", f"{ROTATION}/interval")
         ):
             if time.monotonic() > until:
                 raise HydraNetError(f"the nodes did not start in {timeout_s:g} s")
             self.spin(0.2)
 
-    def _listeners(self, node: str, topic: str) -> int:
-        """How many have found a topic of a node, as it says."""
-        return int(self.told.get(node, {}).get(f"listeners of /{topic}", "0"))
+    def _subscribers(self, node: str, topic: str) -> int:
+        """How many subscribe to a topic of a node, by its diagnostics."""
+        return int(self.diagnostics.get(node, {}).get(f"listeners of /{topic}", "0"))
 
-    def play(self, frames: Iterable[tuple[int, Frame]], rate_hz: float) -> Tally:
-        """Send frames at a rate; what waits is heard in between."""
-        self.tally = Tally()
+    def play(self, frames: Iterable[tuple[int, Frame]], rate_hz: float) -> Playback:
+        """Publish frames at a rate; callbacks run in between."""
+        self.playback = Playback()
         began = time.monotonic()
         for count, (nanoseconds, frame) in enumerate(frames):
             due = began + count / rate_hz
             self.spin(max(due - time.monotonic(), 1e-4))
-            self.tally.behind_s = max(self.tally.behind_s, time.monotonic() - due)
-            self._send(nanoseconds, frame)
+            self.playback.behind_s = max(self.playback.behind_s, time.monotonic() - due)
+            self._publish(nanoseconds, frame)
         self.spin(2.5)  # the last results, and diagnostics about them
-        return self.tally
+        return self.playback
 
-    def _send(self, nanoseconds: int, frame: Frame) -> None:
-        self.tally.sent[nanoseconds] = time.monotonic()
+    def _publish(self, nanoseconds: int, frame: Frame) -> None:
+        self.playback.sent[nanoseconds] = time.monotonic()
         for publisher, info in zip(self._infos, self._calibration, strict=True):
             info.header.stamp = time_message(nanoseconds)
             publisher.publish(info)
@@ -127,11 +127,12 @@ class Bench:
             publisher.publish(message)
 
     def done(self, node: str) -> int:
-        """Frames that a node has worked on, as it says."""
-        return int(self.told.get(node, {}).get("done", "0"))
+        """Frames that a node has processed, by its diagnostics."""
+        return int(self.diagnostics.get(node, {}).get("done", "0"))
 
 
 def _info(source: Source, shape: tuple[int, int], right: bool) -> CameraInfo:
+    assert isinstance(source.camera, StereoCamera)
     c = source.camera.left
     info = CameraInfo(height=shape[0], width=shape[1], distortion_model="plumb_bob")
     info.k = [c.fx, 0.0, c.cx, 0.0, c.fy, c.cy, 0.0, 0.0, 1.0]
@@ -149,18 +150,18 @@ def running(source: Source, shape: tuple[int, int], options: Namespace) -> Itera
         "input.queue": options.queue,
     }
     with TemporaryDirectory(prefix="ros_bench_") as folder:
-        surroundings = environment(Path(folder))
+        variables = private_environment(Path(folder))
         if not options.profile:
-            surroundings = {k: v for k, v in surroundings.items() if "PROFILES_FILE" not in k}
-        os.environ.update(surroundings)
-        with Children(Path(folder), surroundings) as children:
+            variables = {k: v for k, v in variables.items() if "PROFILES_FILE" not in k}
+        os.environ.update(variables)
+        with ProcessGroup(Path(folder), variables) as nodes:
             rclpy.init()
             try:
-                start_nodes(children, options.weights, live)
+                start_nodes(nodes, options.weights, live)
                 bench = Bench(source, shape)
                 bench.wait_for_nodes()
                 yield bench
-                children.check_all()
+                nodes.check_all()
             finally:
                 rclpy.shutdown()
 

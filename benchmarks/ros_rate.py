@@ -34,15 +34,15 @@ class Row:
 
 
 def measure(bench: Bench, frames: list[Frame], rate_hz: float, start_ns: int) -> Row:
-    """Play all frames at a rate; a gap before them makes every node begin anew."""
+    """Play all frames at a rate; a gap before them makes every node start again."""
     step = round(1e9 / rate_hz)
     before = {name: bench.done(name) for name in ("hydranet_node", "stereo_vo_node")}
     stamped = [(start_ns + i * step, frame) for i, frame in enumerate(frames)]
-    tally = bench.play(stamped, rate_hz)
+    playback = bench.play(stamped, rate_hz)
     gyro, vo = (len(frames) - (bench.done(name) - count) for name, count in before.items())
-    fused = len(frames) - 1 - len(tally.latencies_s)
-    p50, p95 = tally.percentile_ms(50), tally.percentile_ms(95)
-    return Row(rate_hz, gyro, vo, fused, p50, p95, 1e3 * tally.behind_s)
+    fused = len(frames) - 1 - len(playback.latencies_s)
+    p50, p95 = playback.percentile_ms(50), playback.percentile_ms(95)
+    return Row(rate_hz, gyro, vo, fused, p50, p95, 1e3 * playback.behind_s)
 
 
 def main() -> None:

@@ -30,8 +30,8 @@ WARM_MINUTES = 2.0
 
 
 def memories(bench: Bench) -> dict[str, float]:
-    """Of each node, as it tells in its diagnostics."""
-    return {name: float(bench.told[name]["memory (MB)"]) for name in NODES}
+    """Of each node, by its diagnostics."""
+    return {name: float(bench.diagnostics[name]["memory (MB)"]) for name in NODES}
 
 
 def machine_ms(first: Frame, second: Frame) -> float:
@@ -53,17 +53,17 @@ def main() -> int:
     columns = "  ".join(f"{name} MB" for name in NODES)
     print(f"minute  loops  p50 ms  p95 ms  machine ms  {columns}")
     with running(source, frames[0].left.shape, options) as bench:
-        began, told, loops = time.monotonic(), 0.0, 0
+        began, printed, loops = time.monotonic(), 0.0, 0
         while (minutes := (time.monotonic() - began) / 60.0) < options.minutes:
-            tally = bench.play(stamped, options.rate)
+            playback = bench.play(stamped, options.rate)
             loops += 1
             now = memories(bench)
             if settled is None and minutes >= min(WARM_MINUTES, 0.5 * options.minutes):
                 settled = now
-            if minutes >= told:
-                told += 1.0
+            if minutes >= printed:
+                printed += 1.0
                 mb = "  ".join(f"{now[name]:{len(name) + 3}.1f}" for name in NODES)
-                p50, p95 = tally.percentile_ms(50), tally.percentile_ms(95)
+                p50, p95 = playback.percentile_ms(50), playback.percentile_ms(95)
                 machine = machine_ms(frames[0], frames[1])
                 row = f"{minutes:6.1f}  {loops:5d}  {p50:6.1f}  {p95:6.1f}  {machine:10.1f}  {mb}"
                 print(row, flush=True)
