@@ -35,7 +35,7 @@ _PLACES = {
     "Trajectory": "geometry.trajectory",
     "read_trajectory": "geometry.trajectory",
     "open_source": "datasets.source",
-    "evaluate": "evaluation.comparison",
+    "evaluate": "evaluation.record",
     "HydraNetError": "errors",
     "lie": "geometry.lie",
 }
@@ -66,7 +66,7 @@ __all__ = [
 if TYPE_CHECKING:
     from hydranet_ros.datasets.source import open_source
     from hydranet_ros.errors import HydraNetError
-    from hydranet_ros.evaluation.comparison import evaluate
+    from hydranet_ros.evaluation.record import evaluate
     from hydranet_ros.fusion.config import FusionConfig
     from hydranet_ros.fusion.fusion import Fusion
     from hydranet_ros.geometry import lie

@@ -27,7 +27,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 DOCUMENTED = [
     "hydranet_ros",
     "hydranet_ros.gyro.visual_gyro.VisualGyro",
-    "hydranet_ros.evaluation.comparison.evaluate",
+    "hydranet_ros.evaluation.record.evaluate",
     "hydranet_ros.settings",
 ]
 HEAVY = ("numpy", "scipy", "cv2", "torch", "rclpy", "yaml")

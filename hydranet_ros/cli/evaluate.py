@@ -59,7 +59,7 @@ def add_parser(commands: Commands) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Read, pair, evaluate, print."""
-    from hydranet_ros.evaluation.comparison import evaluate
+    from hydranet_ros.evaluation.record import evaluate
     from hydranet_ros.evaluation.tables import trajectory_table
     from hydranet_ros.geometry.trajectory import read_covariances, read_trajectory
 

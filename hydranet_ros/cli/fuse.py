@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from hydranet_ros.cli.arguments import Commands
     from hydranet_ros.datasets.recording import Recording
-    from hydranet_ros.evaluation.comparison import Interval
+    from hydranet_ros.evaluation.record import Interval
     from hydranet_ros.fusion.config import FusionConfig
     from hydranet_ros.geometry.lie import Array
 
@@ -169,7 +169,7 @@ def _by_interval(recording: Recording, covariances: Array) -> dict[Interval, Arr
 
 
 def _figures(recording: Recording, fused: Fused) -> dict[str, Any]:
-    from hydranet_ros.evaluation.comparison import evaluate
+    from hydranet_ros.evaluation.record import evaluate
     from hydranet_ros.geometry.trajectory import Trajectory
 
     T_w_c, covariances, rejected = fused

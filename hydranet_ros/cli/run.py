@@ -162,7 +162,7 @@ def _write(
 
 def _text(results: RunResults, figures: dict[str, Any], options: argparse.Namespace) -> str:
     """What a person wants to read."""
-    from hydranet_ros.evaluation.comparison import rotation_errors
+    from hydranet_ros.evaluation.record import rotation_errors
     from hydranet_ros.evaluation.tables import calibration_table, figures_table
 
     lines = [f"{figures['frames']} frames" + _counts(figures)]

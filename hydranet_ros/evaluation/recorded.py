@@ -14,8 +14,13 @@ from hydranet_ros.datasets.bag_files import header_stamp, read_messages
 from hydranet_ros.datasets.bag_messages import pose_of, rotation_of, turn_of, unpack
 from hydranet_ros.datasets.source import Source
 from hydranet_ros.errors import HydraNetError
-from hydranet_ros.evaluation.comparison import evaluate, rotation_errors
-from hydranet_ros.evaluation.record import Consistency, RotationErrors, RunRecord
+from hydranet_ros.evaluation.record import (
+    Consistency,
+    RotationErrors,
+    RunRecord,
+    evaluate,
+    rotation_errors,
+)
 from hydranet_ros.geometry import lie, metrics
 from hydranet_ros.geometry.camera import T_BASE_OPTICAL
 from hydranet_ros.geometry.estimates import RelativeRotation

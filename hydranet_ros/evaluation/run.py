@@ -9,15 +9,16 @@ from typing import Any
 import numpy as np
 
 from hydranet_ros.datasets.source import Source
-from hydranet_ros.evaluation.comparison import (
+from hydranet_ros.evaluation.output import ResultsFolder
+from hydranet_ros.evaluation.record import (
+    Consistency,
     Interval,
+    RunRecord,
     evaluate,
     rotation_errors,
     rotation_figures,
     stacked,
 )
-from hydranet_ros.evaluation.output import ResultsFolder
-from hydranet_ros.evaluation.record import Consistency, RunRecord
 from hydranet_ros.evaluation.report import write_report
 from hydranet_ros.fusion.arrival import ODOMETRY, ROTATION
 from hydranet_ros.fusion.fusion import Fusion

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hydranet_ros.errors import HydraNetError
-from hydranet_ros.evaluation.comparison import evaluate, rotation_errors, rotation_figures
+from hydranet_ros.evaluation.record import evaluate, rotation_errors, rotation_figures
 from hydranet_ros.geometry import lie, metrics
 from hydranet_ros.geometry.estimates import RelativeRotation
 from hydranet_ros.geometry.odometer import chain
