@@ -121,21 +121,23 @@ def test_over_a_gap_all_parts_start_again_and_the_trajectory_goes_on(
     assert steps[gap].vo.lost is Lost.LONG_GAP
     assert steps[gap].rotation is None
     assert steps[gap].fused is None
-    assert all(step.fused is not None for step in (*steps[1:gap], *steps[gap + 1 :]))
+    # The first measurement after a gap may wait for the next one to confirm its stamp.
+    assert all(step.fused is not None for step in (*steps[1:gap], *steps[gap + 2 :]))
     poses = results.trajectories()["fused"]
     assert len(poses) == FRAMES
     # Over the gap the last velocity is carried on, for as long as the fusion's max_gap_s.
     before, over = (poses[k, 2, 3] - poses[k - 1, 2, 3] for k in (gap - 1, gap))
     assert over == pytest.approx(20.0 * before, rel=0.3)
     # From there each motion is as before the gap.
-    found = lie.se3_inverse(poses[gap + 2 :]) @ poses[gap + 1 : -1]
+    found = lie.se3_inverse(poses[gap + 3 :]) @ poses[gap + 2 : -1]
     truth = from_start(street)
-    true = lie.se3_inverse(truth[gap + 2 :]) @ truth[gap + 1 : -1]
+    true = lie.se3_inverse(truth[gap + 3 :]) @ truth[gap + 2 : -1]
     assert np.abs(found - true)[:, :3, 3].max() < 0.05
     # What is known of no motion is left out of the figures.
     figures = results.figures()
     assert figures["lost"] == 1
     assert figures["rotation"]["mean_deg"] < 0.06
+    assert figures["fused"]["nees"] < 12.0
     assert len(results.rotations) == FRAMES - 2
 
 

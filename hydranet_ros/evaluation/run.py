@@ -61,12 +61,15 @@ class FusedPath:
 
     @property
     def covariances(self) -> dict[Interval, Array]:
-        """Sigma_2_1 of the motion between neighbouring states."""
-        return {
-            (state.stamp_ns - round(state.step_s * 1e9), state.stamp_ns): state.Sigma_2_1
-            for state in self.states
-            if state.step_s is not None and state.Sigma_2_1 is not None
-        }
+        """Sigma_2_1 of the motion from state to state; the first is from the start."""
+        known = {state.stamp_ns for state in self.states} | set(self.stamps_ns[:1])
+        found = {}
+        for state in self.states:
+            if state.step_s is not None and state.Sigma_2_1 is not None:
+                begin = state.stamp_ns - round(state.step_s * 1e9)
+                if begin in known:
+                    found[begin, state.stamp_ns] = state.Sigma_2_1
+        return found
 
     @property
     def rejected(self) -> int:
