@@ -50,7 +50,7 @@ class Chain:
 def run_window(chain: Chain, size: int, updates: int, covariance: bool = True) -> Result:
     noise = WindowNoise(np.ones(6), np.ones(6), 1.0, 1.0)
     window = Window(noise, Kernel("none", 1.0), Kernel("none", 1.0), with_bias=False)
-    window.start(0, np.eye(4), np.full(6, START_SIGMA))
+    window.start(0, np.eye(4), np.eye(6) * START_SIGMA**2)
     times, poses = [], []
     for i in range(updates):
         start = time.perf_counter()

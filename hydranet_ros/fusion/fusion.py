@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -30,14 +31,17 @@ from hydranet_ros.geometry.estimates import RelativePose, change_frame
 from hydranet_ros.geometry.lie import Array, se3_inverse
 from hydranet_ros.geometry.stamps import StampOrder
 
+Process = Callable[[], None]
+
 
 class Fusion:
     """Fuse motions and rotations of the camera as they arrive, by stated rules.
 
     Each call gives the states that it has made, in the order of their stamps. A state is made
-    where something was measured, and nowhere else; `predict` tells the pose in between. Where
-    stamps go back everything begins again at the start, and `on_reset` is told why. What cannot
-    be fused is a BadInput, or goes to `warn` as its kind and text where that is given.
+    where something was measured, and nowhere else; `predict` tells the pose in between. A lone
+    stamp out of order is dropped. Where stamps go back for good, the pose goes on from where it
+    was, with a covariance that says 'lost', and `on_reset` is told why; `reset` begins anew.
+    What cannot be fused is a BadInput, or goes to `warn` as kind and text where that is given.
     """
 
     def __init__(
@@ -55,7 +59,7 @@ class Fusion:
         """The newest."""
         self._reader = OdometryReader(odometry)
         self._on_reset, self._warn, self._clock = on_reset, warn, clock
-        self._order = StampOrder()
+        self._order: StampOrder[Process] = StampOrder()
         tolerance_ns = round(self.config.stamp_tolerance_s * 1e9)
         self._pairing = MeasurementPairing(tolerance_ns, self.config.max_wait_s, clock)
 
@@ -67,6 +71,15 @@ class Fusion:
         self._order.clear()
         self.state = None
 
+    def apply(self, config: FusionConfig, odometry: OdometryInputConfig | None = None) -> None:
+        """Go on with other settings; the estimate stays."""
+        self.config = config
+        self.window.apply(config)
+        self._pairing.tolerance_ns = round(config.stamp_tolerance_s * 1e9)
+        self._pairing.max_wait_s = config.max_wait_s
+        if odometry is not None:
+            self._reader.config = odometry
+
     @property
     def waiting(self) -> int:
         """How many intervals wait for their other source."""
@@ -77,8 +90,9 @@ class Fusion:
     def add(self, *measurements: Measurement) -> list[FusedState]:
         """Take motions and rotations of the camera in; what comes together is fused together."""
         for measurement in measurements:
-            self._arrive(source_of(measurement), measurement.stamp_2_ns)
-            self._pairing.add(measurement)
+            source, stamp = source_of(measurement), measurement.stamp_2_ns
+            for process in self._due(source, stamp, partial(self._pairing.add, measurement)):
+                process()
         return self.poll()
 
     def add_odometry(self, sample: OdometrySample, T_b_c: Array | None) -> list[FusedState]:
@@ -86,19 +100,17 @@ class Fusion:
 
         A BadInput says why it gives no motion.
         """
-        self._arrive(ODOMETRY, sample.stamp_ns)
-        self._pairing.passed(ODOMETRY, sample.stamp_ns)
-        motion = self._reader.read(sample)
-        if motion is not None and T_b_c is not None:
-            T_2_1, Sigma = change_frame(se3_inverse(T_b_c), motion.T_2_1, motion.Sigma_2_1)
-            self._pairing.add(RelativePose(T_2_1, Sigma, motion.stamp_1_ns, motion.stamp_2_ns))
+        for process in self._due(
+            ODOMETRY, sample.stamp_ns, partial(self._read_odometry, sample, T_b_c)
+        ):
+            process()
         return self.poll()
 
     def lose_odometry(self, stamp_ns: int) -> list[FusedState]:
         """Note that odometry came without a sound pose: the next motion begins with the next."""
-        self._arrive(ODOMETRY, stamp_ns)
-        self._reader.clear()
-        return self.passed(stamp_ns, ODOMETRY)
+        for process in self._due(ODOMETRY, stamp_ns, partial(self._lose_odometry, stamp_ns)):
+            process()
+        return self.poll()
 
     def passed(self, stamp_ns: int, *sources: str) -> list[FusedState]:
         """Note that sources, by default both, have nothing more to say up to a stamp."""
@@ -117,12 +129,34 @@ class Fusion:
 
     # --- steps -----------------------------------------------------------------------------------
 
-    def _arrive(self, source: str, stamp_ns: int) -> None:
-        if self._order.went_back(source, stamp_ns):
-            self.reset()
-            self._order.went_back(source, stamp_ns)
+    def _due(self, source: str, stamp_ns: int, process: Callable[[], None]) -> list[Process]:
+        """What is to be processed now that a message came: it, others before it, or nothing."""
+        arrival = self._order.add(source, stamp_ns, process)
+        for stamp in arrival.outliers:
+            self._say("stamp outlier", f"{source} at {stamp} ns is not used: a lone stamp")
+        if arrival.went_back:
+            self._pairing.clear()
+            self._reader.clear()
+            self.window.restart()
+            self.state = None
             if self._on_reset is not None:
                 self._on_reset(f"stamps of {source} went back to {stamp_ns} ns")
+        return [each for _, each in arrival.items]
+
+    def _read_odometry(self, sample: OdometrySample, T_b_c: Array | None) -> None:
+        self._pairing.passed(ODOMETRY, sample.stamp_ns)
+        motion = self._reader.read(sample)
+        if motion is not None and T_b_c is not None:
+            T_2_1, Sigma = change_frame(se3_inverse(T_b_c), motion.T_2_1, motion.Sigma_2_1)
+            self._pairing.add(RelativePose(T_2_1, Sigma, motion.stamp_1_ns, motion.stamp_2_ns))
+
+    def _lose_odometry(self, stamp_ns: int) -> None:
+        self._reader.clear()
+        self._pairing.passed(ODOMETRY, stamp_ns)
+
+    def _say(self, kind: str, text: str) -> None:
+        if self._warn is not None:
+            self._warn(kind, text)
 
     def _fuse(self, group: Group) -> FusedState | None:
         # The motion first: it defines the states.

@@ -4,8 +4,8 @@ The NIS of a difference nu with covariance S is nu' S^-1 nu. If the covariances 
 is the dimension of nu, and it exceeds the gate with a chance of `gate_probability`.
 
 Each source is tested against all that is known without it: the motion prior, and the other source
-where it speaks of the same interval. If one of two fails, the one further from the motion prior
-alone is to blame.
+where it is of the same interval. If one of two fails, the one that the motion prior alone makes
+less likely is rejected, by the full test: six dimensions for odometry, three for a rotation.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from collections import deque
 from dataclasses import dataclass, field
 
 import numpy as np
-from scipy.special import chdtri
+from scipy.special import chdtrc, chdtri, gammaln
 
+from hydranet_ros.fusion.arrival import ODOMETRY, ROTATION
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.lie import Array
 
@@ -112,8 +113,14 @@ class Gate:
         self.odometry = SourceStatistics(6, probability, patience)
         self.rotation = SourceStatistics(3, probability, patience)
 
+    def apply(self, probability: float, patience: int) -> None:
+        """Take other settings; the statistics stay."""
+        for source in (self.odometry, self.rotation):
+            source.probability, source.patience = probability, patience
+            source.gate = float(chdtri(source.dimension, probability))
+
     def __getitem__(self, source: str) -> SourceStatistics:
-        return self.odometry if source == "odometry" else self.rotation
+        return self.odometry if source == ODOMETRY else self.rotation
 
     def judge(
         self,
@@ -130,9 +137,9 @@ class Gate:
         """
         values: dict[str, float] = {}
         if odometry is not None and prior is not None:
-            values["odometry"] = (prior if turn is None else prior.given(turn)).nis_to(odometry)
+            values[ODOMETRY] = (prior if turn is None else prior.given(turn)).nis_to(odometry)
         if turn is not None and (odometry is not None or prior is not None):
-            values["rotation"] = self._without(turn, odometry, prior).nis_to(turn)
+            values[ROTATION] = self._without(turn, odometry, prior).nis_to(turn)
         for source, value in values.items():
             self[source].recent.append(value)
         beyond = [source for source, value in values.items() if value > self[source].gate]
@@ -140,11 +147,17 @@ class Gate:
             return values, {}
         blamed = beyond[0]
         if odometry is not None and turn is not None:
-            blamed = "rotation" if chained else _further(prior, odometry, turn)
+            blamed = ROTATION if chained else _less_likely(prior, odometry, turn)
         if self[blamed].due:
             return values, {}
-        shown = values.get(blamed, values[beyond[0]])
-        return values, {blamed: f"NIS {shown:.3g}, gate {self[blamed].gate:.3g}"}
+        return values, {blamed: self._reason(blamed, beyond, values)}
+
+    def _reason(self, blamed: str, beyond: list[str], values: dict[str, float]) -> str:
+        tested = blamed if blamed in beyond else beyond[0]
+        reason = f"NIS {values[tested]:.3g}, gate {self[tested].gate:.3g}"
+        if tested == blamed:
+            return reason
+        return f"disagrees with the {tested} ({reason}), and is less likely by the motion before"
 
     def _without(
         self, turn: Turn, odometry: RelativeMotion | None, prior: RelativeMotion | None
@@ -157,8 +170,18 @@ class Gate:
         return prior.given(odometry.turn).turn
 
 
-def _further(prior: RelativeMotion | None, odometry: RelativeMotion, turn: Turn) -> str:
-    """Which of two that disagree is further from the motion prior; without one, the rotation."""
+def _less_likely(prior: RelativeMotion | None, odometry: RelativeMotion, turn: Turn) -> str:
+    """Which of two that disagree is less likely by the motion prior; without one, the rotation."""
     if prior is None:
-        return "rotation"
-    return "odometry" if prior.turn.nis_to(odometry.turn) > prior.turn.nis_to(turn) else "rotation"
+        return ROTATION
+    odometry_tail = _log_tail(prior.nis_to(odometry), 6)
+    return ODOMETRY if odometry_tail < _log_tail(prior.turn.nis_to(turn), 3) else ROTATION
+
+
+def _log_tail(value: float, dimension: int) -> float:
+    """Log P(chi2 > value), also where that is below the smallest number."""
+    tail = float(chdtrc(dimension, value))
+    if tail > 1e-280:
+        return float(np.log(tail))
+    half = 0.5 * dimension
+    return float((half - 1.0) * np.log(0.5 * value) - 0.5 * value - gammaln(half))

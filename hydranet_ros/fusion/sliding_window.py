@@ -24,13 +24,13 @@ from itertools import pairwise
 
 import numpy as np
 
-from hydranet_ros.fusion.arrival import Measurement, source_of
+from hydranet_ros.fusion.arrival import ODOMETRY, ROTATION, Measurement, source_of
 from hydranet_ros.fusion.config import FusionConfig
 from hydranet_ros.fusion.gating import Gate, RelativeMotion, Turn
 from hydranet_ros.fusion.normal_equations import Kernel
 from hydranet_ros.fusion.window import Window, WindowNoise
 from hydranet_ros.geometry import lie
-from hydranet_ros.geometry.estimates import RelativePose
+from hydranet_ros.geometry.estimates import RelativePose, RelativeRotation
 from hydranet_ros.geometry.lie import Array
 from hydranet_ros.geometry.stamps import nearest
 
@@ -38,6 +38,8 @@ Interval = tuple[int, int]
 
 # The first pose is the origin by definition; this only keeps the equations well conditioned.
 ORIGIN_SIGMA = 1e-6
+# After stamps went back, the pose is within this of where it was (m, rad): nothing is known.
+RESTART_SIGMA = np.array([100.0] * 3 + [np.pi] * 3)
 # Before any visual odometry, the speed is within this (m/s, rad/s).
 START_SPEED = np.array([30.0] * 3 + [3.0] * 3)
 # A larger variance says nothing, and other people's odometry says 'lost' with it.
@@ -87,12 +89,19 @@ class FusedState:
 class _Edge:
     """A measurement as the window takes it, with its covariance as it is believed."""
 
-    source: str
+    measurement: Measurement
     interval: Interval
     C: Array
     r: Array
     covariance: Array
-    information: Array
+
+    @property
+    def source(self) -> str:
+        return source_of(self.measurement)
+
+    @property
+    def information(self) -> Array:
+        return np.linalg.inv(self.covariance)
 
     @property
     def motion(self) -> RelativeMotion:
@@ -109,6 +118,44 @@ class SlidingWindowFusion:
 
     def reset(self) -> None:
         """Forget everything, and begin again where this began."""
+        self._T_w_c, self._Sigma_c_w = self._start_pose, np.eye(6) * ORIGIN_SIGMA**2
+        self._begin()
+
+    def restart(self) -> None:
+        """Go on from the newest pose with the next measurement; how far it went is not known."""
+        if self.started:
+            self._carry_over()
+            self._Sigma_c_w = self._Sigma_c_w + np.diag(RESTART_SIGMA**2)
+            self._begin()
+
+    def apply(self, config: FusionConfig) -> None:
+        """Go on with other settings; pose and covariance stay."""
+        with_bias, self.config = self.config.estimate_bias, config
+        if not self.started or with_bias != config.estimate_bias:
+            if self.started:
+                self._carry_over()
+            self._begin()
+            return
+        self.window.noise, *kernels = self._assumptions()
+        self.window.pose_kernel, self.window.rotation_kernel = kernels
+        self.gate.apply(config.gate_probability, config.max_consecutive_rejections)
+
+    def _carry_over(self) -> None:
+        self._T_w_c = lie.se3_inverse(self.window.pose(-1))
+        self._Sigma_c_w = self._newest_Sigma
+
+    def _begin(self) -> None:
+        """An empty window, which will start at `_T_w_c` with `_Sigma_c_w`."""
+        c = self.config
+        self.window = Window(*self._assumptions(), with_bias=c.estimate_bias)
+        self.gate = Gate(c.gate_probability, c.max_consecutive_rejections)
+        self._edges: dict[tuple[str, Interval], _Edge] = {}
+        self._odometry_seen = False
+        self._newest_Sigma = self._Sigma_c_w
+        self._Sigma_2_1 = np.diag(START_SPEED**2)
+        self._Sigma_bias = np.eye(3) * np.deg2rad(c.bias_sigma_deg_s) ** 2 * c.estimate_bias
+
+    def _assumptions(self) -> tuple[WindowNoise, Kernel, Kernel]:
         c = self.config
         angular = np.deg2rad(c.angular_acceleration_deg)
         noise = WindowNoise(
@@ -117,13 +164,8 @@ class SlidingWindowFusion:
             start_velocity=START_SPEED**2,
             max_gap_s=c.max_gap_s,
         )
-        odometry_kernel = Kernel(c.odometry_kernel, c.kernel_sigma)
-        rotation_kernel = Kernel(c.rotation_kernel, c.kernel_sigma)
-        self.window = Window(noise, odometry_kernel, rotation_kernel, with_bias=c.estimate_bias)
-        self.gate = Gate(c.gate_probability, c.max_consecutive_rejections)
-        self._edges: dict[tuple[str, Interval], _Edge] = {}
-        self._Sigma_2_1 = np.diag(START_SPEED**2)
-        self._Sigma_bias = np.eye(3) * np.deg2rad(c.bias_sigma_deg_s) ** 2 * c.estimate_bias
+        odometry = Kernel(c.odometry_kernel, c.kernel_sigma)
+        return noise, odometry, Kernel(c.rotation_kernel, c.kernel_sigma)
 
     @property
     def started(self) -> bool:
@@ -155,6 +197,9 @@ class SlidingWindowFusion:
                     known[edge.source] = edge
             if isinstance(edge, Rejection):
                 rejected.append(edge)
+        first = self._first_odometry(edges)
+        if first is not None:
+            self._put_origin(first)
         if edges and not self.started:
             self._start(min(interval[0] for interval in edges))
         for interval, new in edges.items():
@@ -204,8 +249,7 @@ class SlidingWindowFusion:
         covariance = self._believed(m)
         if float(np.linalg.eigvalsh(covariance)[0]) < MIN_VARIANCE:
             return _rejection(m, f"it has a variance below {MIN_VARIANCE:g}, and no floor for it")
-        information = np.linalg.inv(covariance)
-        return _Edge(source, interval, pose[:3, :3], pose[:3, 3], covariance, information)
+        return _Edge(m, interval, pose[:3, :3], pose[:3, 3], covariance)
 
     def _known(self, stamp: int, stamps: list[int]) -> int:
         """The nearest of `stamps` if it is within the tolerance, or the stamp itself."""
@@ -232,10 +276,10 @@ class SlidingWindowFusion:
         """Test what is said of one interval, make its states, and keep the edges that pass."""
         if interval[0] not in self.window.stamps:
             self.window.insert(interval[0], self._pose_at(interval[0]))
-        prior = self._expected(interval)
+        prior, odometry = self._expected(interval), self._odometry_over(interval, new)
         values, failed = self.gate.judge(
-            self._odometry_over(interval, new),
-            self._turn(interval, new),
+            odometry,
+            self._turn(interval, new, prior if odometry is None else odometry),
             prior,
             chained="odometry" not in new and ("odometry", interval) not in self._edges,
         )
@@ -267,9 +311,32 @@ class SlidingWindowFusion:
         return Rejection(source, *interval, reason)
 
     def _start(self, stamp: int) -> None:
-        c = self.config
-        sigma = [ORIGIN_SIGMA] * 6 + [np.deg2rad(c.bias_sigma_deg_s)] * 3 * c.estimate_bias
-        self.window.start(stamp, lie.se3_inverse(self._start_pose), np.array(sigma))
+        size = self.window.dimension
+        covariance = np.zeros((size, size))
+        covariance[:6, :6] = self._Sigma_c_w
+        covariance[6:, 6:] = np.eye(size - 6) * np.deg2rad(self.config.bias_sigma_deg_s) ** 2
+        self.window.start(stamp, lie.se3_inverse(self._T_w_c), covariance)
+
+    def _first_odometry(self, edges: dict[Interval, dict[str, _Edge]]) -> int | None:
+        """Where odometry begins, if there were only rotations before it."""
+        begins = [interval[0] for interval, new in edges.items() if ODOMETRY in new]
+        if not begins or self._odometry_seen:
+            return None
+        self._odometry_seen = True
+        return min(begins) if self.started else None
+
+    def _put_origin(self, stamp: int) -> None:
+        """Begin again with the rotation so far: without odometry nothing was known of a position.
+
+        The position at the beginning of the odometry is where this began.
+        """
+        T_w_c = self.predict(max(stamp, int(self.window.stamps[0])))
+        T_w_c[:3, 3] = self._T_w_c[:3, 3]
+        turned = self._newest_Sigma[3:, 3:]
+        self._T_w_c, self._Sigma_c_w = T_w_c, self._Sigma_c_w.copy()
+        self._Sigma_c_w[3:, 3:] = turned
+        self._begin()
+        self._odometry_seen = True
 
     def _odometry_over(self, interval: Interval, new: dict[str, _Edge]) -> RelativeMotion | None:
         """The odometry's motion over an interval: its edge, or its edges from state to state."""
@@ -282,14 +349,21 @@ class SlidingWindowFusion:
         motions = [edge.motion for edge in edges if edge is not None]
         return reduce(RelativeMotion.then, motions) if len(motions) == len(edges) else None
 
-    def _turn(self, interval: Interval, new: dict[str, _Edge]) -> Turn | None:
-        """The network's rotation over an interval, less its bias."""
-        edge = new.get("rotation") or self._edges.get(("rotation", interval))
+    def _turn(
+        self, interval: Interval, new: dict[str, _Edge], known: RelativeMotion | None = None
+    ) -> Turn | None:
+        """The network's rotation over an interval, less its bias, where this motion is known."""
+        edge = new.get(ROTATION) or self._edges.get((ROTATION, interval))
         if edge is None:
             return None
+        assert isinstance(edge.measurement, RelativeRotation)
+        covariance = edge.covariance
+        if known is not None:
+            angle = float(np.linalg.norm(lie.so3_log(known.C)))
+            covariance = self.config.rotation.covariance(edge.measurement, angle)
         dt = (interval[1] - interval[0]) * 1e-9
         bias = self.window.states.b[-1] * dt
-        return Turn(lie.so3_exp(-bias) @ edge.C, edge.covariance + self._Sigma_bias * dt**2)
+        return Turn(lie.so3_exp(-bias) @ edge.C, covariance + self._Sigma_bias * dt**2)
 
     def _velocity_before(self, index: int) -> tuple[Array, float] | None:
         """Log(T_2_1) per second of the step that ends at a state, and its seconds."""
@@ -340,6 +414,7 @@ class SlidingWindowFusion:
         window, size = self.window, self.window.dimension
         joint = window.newest_covariance(2)
         newest = joint[-size:, -size:]
+        self._newest_Sigma = newest[:6, :6]
         T_2_1 = Sigma_2_1 = step_s = None
         velocity = np.zeros(6)
         if len(window) > 1:

@@ -115,12 +115,12 @@ class Window:
 
     # --- structure -------------------------------------------------------------------------------
 
-    def start(self, stamp: int, T_c_w: Array, sigma: Array) -> None:
-        """Begin with one state of standard deviation `sigma` (dimension,)."""
+    def start(self, stamp: int, T_c_w: Array, covariance: Array) -> None:
+        """Begin with one state and its covariance (dimension, dimension)."""
         self.stamps = np.array([stamp], np.int64)
         self._measured_until = stamp
         self.states = States(T_c_w[None, :3, :3], T_c_w[None, :3, 3], np.zeros((1, 3)))
-        self.prior = Prior(np.diag(sigma**-2.0), np.zeros(self.dimension))
+        self.prior = Prior(np.linalg.inv(covariance), np.zeros(self.dimension))
 
     @property
     def covered(self) -> int:

@@ -7,7 +7,10 @@ of several sources are put in order by `StampOrder`, and two stamps are the same
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
+from statistics import median
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -23,8 +26,14 @@ Stamps = NDArray[np.int64]
 PAIR_TOLERANCE_S = 1e-3
 # Images that wait for the other side of their pair.
 MOST_UNMATCHED = 10
-# After time went back in one source, what another sends from before is ahead by more than this.
-STALE_S = 10.0
+# A stamp is expected within so many usual steps of its source, or, before those are known, within
+# this time: two frames may be lost, a longer gap must be confirmed by the next message.
+HORIZON_STEPS, UNKNOWN_HORIZON_NS = 3.5, 2_000_000_000
+RECENT_STEPS, FEW_STEPS = 20, 3
+# The first message of a source is expected within this time of what other sources are at.
+STALE_NS = 1_000_000_000
+# So many messages in a row that agree confirm a gap, and that time went back.
+FORWARD_CONFIRMED, BACK_CONFIRMED = 2, 3
 
 
 def nearest(stamps: Iterable[int], stamp: int, tolerance_ns: int) -> int | None:
@@ -73,29 +82,91 @@ class StampMatcher(Generic[M]):
             self.unmatched += 1
 
 
-class StampOrder:
-    """The newest stamp of each source, and what a new one means."""
+@dataclass(frozen=True, eq=False)
+class Arrival(Generic[M]):
+    """What a stamp means: `items` are due now, in order; `outliers` are stamps to be forgotten.
+
+    Where time `went_back`, all that was known before the items is void.
+    """
+
+    items: tuple[tuple[Hashable, M], ...] = ()
+    outliers: tuple[int, ...] = ()
+    went_back: bool = False
+
+
+class StampOrder(Generic[M]):
+    """Put the messages of several sources in order; a lone wrong stamp does no harm.
+
+    A stamp is expected within some steps after the last one of its source. A message with any
+    other stamp is held back until the next ones say what it was. If they go on from it, it was
+    right: after a gap, or, once `BACK_CONFIRMED` agree, because time went back (a bag loops, a
+    clock was reset). If they go on from before it, it was an outlier.
+    """
 
     def __init__(self) -> None:
-        self._newest: dict[Hashable, int] = {}
+        self._sources: dict[Hashable, _Source[M]] = {}
 
     def clear(self) -> None:
         """Forget all sources: any stamp may come next."""
-        self._newest.clear()
+        self._sources.clear()
 
-    def went_back(self, source: Hashable, stamp: int) -> bool:
-        """Note a stamp, and say whether time went back: then whatever was known is void.
-
-        A BadInput refuses an equal stamp, and one that is left over from before time went back.
-        """
-        last = self._newest.get(source)
-        others = [newest for name, newest in self._newest.items() if name != source]
-        if last is None and others and stamp - max(others) > STALE_S * 1e9:
-            raise BadInput("stale", f"stamp {stamp} ns is far ahead: from before time went back")
-        if last is not None and stamp == last:
+    def add(self, source: Hashable, stamp: int, item: M) -> Arrival[M]:
+        """Take a message in. An equal stamp is a BadInput."""
+        own = self._sources.setdefault(source, _Source())
+        if stamp == own.newest:
             raise BadInput("equal stamps", f"two messages have stamp {stamp} ns")
-        back = last is not None and stamp < last
+        if self._expected(source, stamp):
+            return self._accept(source, stamp, item)
+        agrees = bool(own.held) and own.held[-1][0] < stamp <= own.held[-1][0] + own.horizon_ns
+        outliers = () if agrees else tuple(each[0] for each in own.held)
+        own.held = [*(own.held if agrees else ()), (stamp, item)]
+        back = own.newest is not None and own.held[0][0] < own.newest
+        needed = FORWARD_CONFIRMED if own.newest is not None and not back else BACK_CONFIRMED
+        if len(own.held) < needed:
+            return Arrival(outliers=outliers)
         if back:
-            self.clear()
-        self._newest[source] = stamp
-        return back
+            self._go_back(source)
+        held, own.held = own.held, []
+        own.newest = held[-1][0]
+        return Arrival(tuple((source, each) for _, each in held), outliers, back)
+
+    def _expected(self, source: Hashable, stamp: int) -> bool:
+        own = self._sources[source]
+        if own.newest is not None:
+            return own.newest < stamp <= own.newest + own.horizon_ns
+        others = [each.newest for each in self._sources.values() if each.newest is not None]
+        return not others or abs(stamp - max(others)) <= STALE_NS
+
+    def _accept(self, source: Hashable, stamp: int, item: M) -> Arrival[M]:
+        """Held messages of a source that has just begun go with it, others were outliers."""
+        own = self._sources[source]
+        begun = own.newest is None
+        kept = [each for each in own.held if begun and 0 < stamp - each[0] <= STALE_NS]
+        outliers = tuple(each[0] for each in own.held if each not in kept)
+        if own.newest is not None:
+            own.steps.append(stamp - own.newest)
+        own.newest, own.held = stamp, []
+        items = (*(each for _, each in kept), item)
+        return Arrival(tuple((source, each) for each in items), outliers)
+
+    def _go_back(self, source: Hashable) -> None:
+        """Forget when the other sources were; what they hold may be of the new time already."""
+        for name, each in self._sources.items():
+            if name != source:
+                each.newest = None
+
+
+class _Source(Generic[M]):
+    """The newest stamp of a source, its usual step, and the messages that are held back."""
+
+    def __init__(self) -> None:
+        self.newest: int | None = None
+        self.steps: deque[int] = deque(maxlen=RECENT_STEPS)
+        self.held: list[tuple[int, M]] = []
+
+    @property
+    def horizon_ns(self) -> int:
+        """How far ahead a stamp is expected."""
+        if len(self.steps) < FEW_STEPS:
+            return UNKNOWN_HORIZON_NS
+        return round(HORIZON_STEPS * median(self.steps))

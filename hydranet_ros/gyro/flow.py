@@ -38,7 +38,7 @@ from hydranet_ros.settings import Configuration, section, setting
 
 Image = NDArray[np.uint8]
 
-METHODS = ("auto", "dis", "farneback", "farneback_torch")
+FlowMethodName = Literal["auto", "dis", "farneback", "farneback_torch"]
 CPU = "cpu"
 _FAR_PX = 1e6  # flow back from outside the image: it agrees with nothing
 
@@ -102,7 +102,7 @@ class FarnebackConfig(Configuration):
 class FlowConfig(Configuration):
     """How flow is computed for the canonical grid."""
 
-    method: Literal["auto", "dis", "farneback", "farneback_torch"] = setting(
+    method: FlowMethodName = setting(
         "auto", "how flow is computed"
     )
     pixels_per_cell: int = setting(
@@ -129,7 +129,7 @@ class FlowConfig(Configuration):
         return self.method
 
 
-def unchecked_flow(method: str) -> FlowConfig:
+def unchecked_flow(method: FlowMethodName) -> FlowConfig:
     """For training: a network learns to tell wrong flow by itself, and gets more of it."""
     return FlowConfig(method, dis=DisConfig(tolerance_px=0.0))
 

@@ -52,7 +52,8 @@ class FusionNode(ManagedNode[FusionNodeConfig]):
         self._rotations: StampMatcher[Any] = StampMatcher(2, 0)  # with their intervals
         self._health = FusionHealth()
         self._published_ns = -1
-        self._fusion = self._new_fusion(self.config)
+        config = self.config
+        self._fusion = Fusion(config.fusion, None, config.odometry, self._restarted, self.warn)
         self.create_timer(POLL_S, self._poll, clock=steady_clock())
 
     def configure(self) -> None:
@@ -67,17 +68,13 @@ class FusionNode(ManagedNode[FusionNodeConfig]):
         self.subscribe(PoseWithCovarianceStamped, rotation, partial(on_half, 0), config.input)
         self.subscribe(TimeReference, f"{rotation}/interval", partial(on_half, 1), config.input)
 
-    def _new_fusion(self, config: FusionNodeConfig, state: FusedState | None = None) -> Fusion:
-        T_w_c = None if state is None else state.T_w_c
-        return Fusion(config.fusion, T_w_c, config.odometry, self._restarted, self.warn)
-
     def reset(self, reason: str) -> None:
         """Begin at the origin."""
         self._fusion.reset()
         self._forget()
 
     def _restarted(self, reason: str) -> None:
-        self.warn("stamps went back", f"{reason}: state is cleared")
+        self.warn("stamps went back", f"{reason}: the pose goes on, its covariance is lost")
         self._forget()
 
     def _forget(self) -> None:
@@ -87,8 +84,9 @@ class FusionNode(ManagedNode[FusionNodeConfig]):
         self._output.clear()
 
     def apply(self, config: FusionNodeConfig) -> None:
-        """Go on from the present pose with new settings."""
-        self._fusion = self._new_fusion(config, self._fusion.state)
+        """Go on with the new settings; the estimate stays."""
+        self._fusion.apply(config.fusion, config.odometry)
+        self._output.apply(config.output.path)
 
     # --- inputs ----------------------------------------------------------------------------------
 

@@ -105,11 +105,11 @@ class ImageInput:
         self._ready = threading.Condition()
         self._frames: deque[tuple[tuple[ImageMessage, ...], float]] = deque()
         self._infos: list[CameraInfo | None] = [None] * len(topics)
-        self._order = StampOrder()
+        self._order: StampOrder[ImageMessage] = StampOrder()
         self._matcher: StampMatcher[ImageMessage] = StampMatcher(
             len(topics), round(config.sync_tolerance_s * 1e9)
         )
-        self._calibration = Calibration(config.rectified)
+        self._calibration = CameraCalibration(config.rectified)
         self._thread: threading.Thread | None = None
         self._stopping = threading.Event()
         self._reset_reason: str | None = None
@@ -169,15 +169,16 @@ class ImageInput:
     def _image_callback(self, side: int) -> Callable[[ImageMessage], None]:
         def callback(message: ImageMessage) -> None:
             with self._ready:
-                stamp = stamp_ns(message.header.stamp)
-                if self._order.went_back(side, stamp):
-                    self._node.warn(
-                        "stamps went back", f"stamps went back to {stamp} ns: state is cleared"
-                    )
+                arrival = self._order.add(side, stamp_ns(message.header.stamp), message)
+                for stamp in arrival.outliers:
+                    self._node.warn("stamp outlier", f"a lone image at {stamp} ns is not used")
+                if arrival.went_back:
+                    self._node.warn("stamps went back", "stamps went back: estimator restarted")
                     self._frames.clear()
                     self._matcher.clear()
                     self._reset_reason = "stamps went back"
-                self._put(side, stamp, message)
+                for _, item in arrival.items:
+                    self._put(side, stamp_ns(item.header.stamp), item)
 
         return callback
 
@@ -257,7 +258,7 @@ class ImageInput:
                 self._node.get_logger().warning(advice)
 
 
-class Calibration:
+class CameraCalibration:
     """The camera that the newest calibration messages describe."""
 
     def __init__(self, rectified: bool) -> None:

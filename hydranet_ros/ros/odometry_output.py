@@ -78,6 +78,10 @@ class OdometryOutput:
         """Begin a new path."""
         self._path.clear()
 
+    def apply(self, path: PathConfig) -> None:
+        """Take other settings of the path."""
+        self._path.config = path
+
     def publish(
         self,
         stamp_ns: int,
@@ -118,7 +122,7 @@ class PathPublisher:
     """Collect the poses of odometry, and publish them as a path: bounded, and not too often."""
 
     def __init__(self, node: ManagedNode[Any], topic: str, config: PathConfig) -> None:
-        self._node, self._config = node, config
+        self._node, self.config = node, config
         self._publisher = node.advertise(Path, topic)
         self._poses: deque[PoseStamped] = deque(maxlen=config.poses)
         self._published = 0.0
@@ -131,7 +135,7 @@ class PathPublisher:
         """Take a pose in; publish the path when it is due and somebody subscribes."""
         self._poses.append(PoseStamped(header=message.header, pose=message.pose.pose))
         now = time.monotonic()
-        due = now - self._published >= self._config.period_s
+        due = now - self._published >= self.config.period_s
         if due and self._publisher.get_subscription_count():
             self._published = now
             path = Path(header=message.header, poses=list(self._poses))

@@ -54,7 +54,7 @@ class CovarianceModel:
 
     def __init__(self, shake_share: float, calibration_share: float) -> None:
         self._calibration_share = calibration_share
-        self._shake = Shake(shake_share)
+        self._shake = Vibration(shake_share)
         self._clustering = 1.0
         self._depth_share2 = _FIRST_DEPTH_SHARE**2
 
@@ -75,7 +75,7 @@ class CovarianceModel:
         return out
 
 
-class Shake:
+class Vibration:
     """The part of the rotation that is white from frame to frame."""
 
     def __init__(self, share: float) -> None:

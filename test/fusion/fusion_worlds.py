@@ -105,7 +105,7 @@ class Problem:
 
     def empty_window(self) -> Window:
         window = Window(self.noise, self.pose_kernel, self.rotation_kernel, self.with_bias)
-        window.start(int(self.stamps[0]), self.guess[0], self.start_sigma)
+        window.start(int(self.stamps[0]), self.guess[0], np.diag(self.start_sigma**2))
         return window
 
     def window(self) -> Window:

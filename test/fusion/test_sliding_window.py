@@ -319,12 +319,12 @@ def test_covariances_are_believed_as_configured() -> None:
     Sigma_vo = correlated(np.random.default_rng(0), [0.1] * 3 + [0.01] * 3)
     Sigma_hn = correlated(np.random.default_rng(1), [0.01] * 3)
     fusion.update(vo(0, 8, Sigma=Sigma_vo), rotation(0, 8, Sigma_hn))
-    floor = np.diag([0.2**2] * 3 + [np.deg2rad(0.7) ** 2] * 3)
+    floor = 8.0 * np.diag([0.2**2] * 3 + [np.deg2rad(0.7) ** 2] * 3)  # 0.8 s
     believed = np.linalg.inv(fusion.window.poses.information[0])
     np.testing.assert_allclose(believed, 3.0 * Sigma_vo + floor, rtol=1e-9, atol=1e-12)
     turned = np.linalg.norm(lie.so3_log(rotation(0, 8).C_2_1))
     assert turned == pytest.approx(0.08)
-    own = np.eye(3) * (np.deg2rad(0.4) ** 2 + (0.25 * turned) ** 2)
+    own = np.eye(3) * (8.0 * np.deg2rad(0.4) ** 2 + (0.25 * turned) ** 2)
     believed = np.linalg.inv(fusion.window.rotations.information[0])
     np.testing.assert_allclose(believed, 5.0 * Sigma_hn + own, rtol=1e-9, atol=1e-12)
 

@@ -13,7 +13,7 @@ from hydranet_ros.datasets.kitti import read_kitti_calibration
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.camera import Camera, Frame, StereoCamera
 from hydranet_ros.stereo_vo.config import StereoVOConfig
-from hydranet_ros.stereo_vo.covariance import Shake
+from hydranet_ros.stereo_vo.covariance import Vibration
 from hydranet_ros.stereo_vo.features import CornerDetector, cell_size
 from hydranet_ros.stereo_vo.front_end import brightness_ratio, smooth
 from hydranet_ros.stereo_vo.motion import (
@@ -188,7 +188,7 @@ def test_shake_is_found_in_white_rotations_and_not_in_smooth_ones() -> None:
     white = np.radians(0.02) * rng.standard_normal((count, 3))
     found = []
     for angle in (smooth_angle, smooth_angle + white):
-        shake = Shake(1.0)
+        shake = Vibration(1.0)
         variances = [shake.variance(rate, 0.0) for rate in np.diff(angle, axis=0) / dt]
         found.append(np.degrees(np.sqrt(np.mean(variances[100:]) * dt**2 / 2)))
     assert found[0] < 0.002
