@@ -11,12 +11,15 @@ from typing import BinaryIO
 
 from hydranet_ros.errors import FileError
 
+# Beside the file that is written, until it takes its place.
+_UNFINISHED = ".{name}.{process}"
+
 
 @contextmanager
 def whole_file(path: str | PathLike[str]) -> Iterator[BinaryIO]:
     """Open a file beside `path` to write to; it takes the place of `path` when all went well."""
     path = Path(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = path.with_name(_UNFINISHED.format(name=path.name, process=os.getpid()))
     try:
         with temporary.open("wb") as file:
             yield file

@@ -34,12 +34,21 @@ class PipelineConfig(Configuration):
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """What a frame has given: None where a part is not run, or has nothing to say yet."""
+    """What a frame has given: None where a part is not run, or has nothing to say yet.
+
+    `states` are those that the fusion has made since the frame before: one, none, or several
+    where a frame had to wait for the next.
+    """
 
     stamp_ns: int
     vo: VOResult | None = None
     rotation: RelativeRotation | None = None
-    fused: FusedState | None = None
+    states: tuple[FusedState, ...] = ()
+
+    @property
+    def fused(self) -> FusedState | None:
+        """The newest state."""
+        return self.states[-1] if self.states else None
 
 
 class Pipeline:
@@ -72,9 +81,9 @@ class Pipeline:
         """Take the next frame in, and tell what it has given."""
         vo = None if self.vo is None else self.vo.update(frame)
         rotation = None if self.gyro is None else self.gyro.update(frame)
-        fused: list[FusedState] = []
+        states: list[FusedState] = []
         if self.fusion is not None:
             motion = None if vo is None else vo.pose
             measured = [each for each in (motion, rotation) if each is not None]
-            fused = self.fusion.add(*measured) + self.fusion.passed(frame.stamp_ns)
-        return Step(frame.stamp_ns, vo, rotation, fused[-1] if fused else None)
+            states = self.fusion.add(*measured) + self.fusion.passed(frame.stamp_ns)
+        return Step(frame.stamp_ns, vo, rotation, tuple(states))

@@ -155,11 +155,10 @@ def _window(
     start = recording.T_w_c_vo[0]
     fusion = Fusion(config, start)
     path = FusedPath(fusion, start)
-    path.add(int(recording.stamps_ns[0]), None)
+    path.add(int(recording.stamps_ns[0]), ())
     steps = recording.steps(without_vo, with_rotations=not vo_only)
     for stamp, measured in progress(steps, len(recording.Sigma_vo), "fuse"):
-        states = fusion.add(*measured) + fusion.passed(stamp)
-        path.add(stamp, states[-1] if states else None)
+        path.add(stamp, fusion.add(*measured) + fusion.passed(stamp))
     return np.array(path.T_w_c), path.covariances, path.rejected
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from typing import Any
 
@@ -49,15 +49,18 @@ class FusedPath:
         self.T_w_c: list[Array] = []
         self.states: list[FusedState] = []
 
-    def add(self, stamp_ns: int, state: FusedState | None) -> None:
-        """Take in what a frame has given."""
-        if state is not None:
-            pose: Array | None = state.T_w_c
-            self.states.append(state)
-        else:
-            pose = self._fusion.predict(stamp_ns)
+    def add(self, stamp_ns: int, states: Iterable[FusedState]) -> None:
+        """Take in what a frame has given; a state of an earlier frame puts its pose right."""
         self.stamps_ns.append(stamp_ns)
+        pose = self._fusion.predict(stamp_ns)
         self.T_w_c.append(self._start if pose is None else pose)
+        for state in states:
+            self.states.append(state)
+            for i in range(len(self.stamps_ns) - 1, -1, -1):
+                if self.stamps_ns[i] == state.stamp_ns:
+                    self.T_w_c[i] = state.T_w_c
+                if self.stamps_ns[i] <= state.stamp_ns:
+                    break
 
     @property
     def covariances(self) -> dict[Interval, Array]:
@@ -109,7 +112,7 @@ class RunResults:
         if step.rotation is not None:
             self.rotations.append(step.rotation)
         if self.fused is not None:
-            self.fused.add(step.stamp_ns, step.fused)
+            self.fused.add(step.stamp_ns, step.states)
         if len(self.stamps_ns) > 1:  # the first frame has nothing to compare with
             self._milliseconds.append(milliseconds)
 

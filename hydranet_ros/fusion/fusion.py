@@ -1,9 +1,11 @@
 """The fusion as nodes and commands run it: rules of arrival, then the sliding window. No ROS.
 
-fusion = Fusion(FusionConfig(odometry="wheels"))
-for measurement in arrivals:
-for state in fusion.add(measurement):
-...
+Measurements go in as they come, states come out as they are ready:
+
+    fusion = Fusion(FusionConfig(odometry="wheels"))
+    for measurement in arrivals:
+        for state in fusion.add(measurement):
+            ...
 """
 
 from __future__ import annotations

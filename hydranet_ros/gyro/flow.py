@@ -102,9 +102,7 @@ class FarnebackConfig(Configuration):
 class FlowConfig(Configuration):
     """How flow is computed for the canonical grid."""
 
-    method: FlowMethodName = setting(
-        "auto", "how flow is computed"
-    )
+    method: FlowMethodName = setting("auto", "how flow is computed")
     pixels_per_cell: int = setting(
         PIXELS_PER_CELL, "pixels, along a cell's edge, of the image flow is computed on", 1
     )

@@ -24,9 +24,15 @@ from hydranet_ros.datasets.bag_files import topics, write_bag
 from hydranet_ros.datasets.bag_messages import recorded
 from hydranet_ros.datasets.source import SimulatedStreet
 from hydranet_ros.errors import HydraNetError
-from hydranet_ros.evaluation.recorded import FUSED, VO, camera_poses, odometry_steps, read_heard
+from hydranet_ros.evaluation.recorded import (
+    FUSED,
+    VO,
+    camera_poses,
+    odometry_rotations,
+    read_recorded_run,
+)
 from hydranet_ros.geometry import lie
-from hydranet_ros.pipeline import Odometer
+from hydranet_ros.geometry.odometer import OdometryPath
 from hydranet_ros.ros import environment
 from hydranet_ros.stereo_vo.odometry import StereoVO
 
@@ -118,28 +124,31 @@ def test_it_leaves_a_bag_plots_and_logs_and_no_process(finished: tuple[Path, str
 
 def test_what_was_recorded_is_what_the_core_computes(finished: tuple[Path, str]) -> None:
     source = SimulatedStreet(FRAMES)
-    vo, odometer = StereoVO(source.camera), Odometer()
+    vo, path = StereoVO(source.camera), OdometryPath()
     for frame in source:
-        odometer.add(vo.update(frame.left, frame.right, frame.stamp_ns))
-    heard = read_heard(finished[0] / "recorded")
-    poses = camera_poses(heard.topic(VO))
-    assert sorted(poses) == odometer.stamps_ns
+        result = vo.update(frame)
+        path.add(frame.stamp_ns, result.pose, result.bridged)
+    run = read_recorded_run(finished[0] / "recorded")
+    poses = camera_poses(run.topic(VO))
+    assert sorted(poses) == path.stamps_ns
     np.testing.assert_allclose(
-        np.array([poses[s] for s in odometer.stamps_ns]), np.array(odometer.T_w_c), atol=1e-9
+        np.array([poses[s] for s in path.stamps_ns]), np.array(path.T_w_c), atol=1e-9
     )
-    steps = odometry_steps(heard.topic(VO))
-    for motion in odometer.steps:
+    steps = odometry_rotations(run.topic(VO))
+    for motion in path.motions:
         found = steps[motion.stamp_2_ns]
         assert found.stamp_1_ns == motion.stamp_1_ns
         np.testing.assert_allclose(found.C_2_1, motion.T_2_1[:3, :3], atol=1e-9)
-        np.testing.assert_allclose(found.Sigma, motion.Sigma_2_1[3:, 3:], rtol=1e-6, atol=1e-15)
+        np.testing.assert_allclose(
+            found.Sigma_2_1, motion.Sigma_2_1[3:, 3:], rtol=1e-6, atol=1e-15
+        )
 
 
 def test_fused_odometry_arrives_for_every_frame_but_the_first(
     finished: tuple[Path, str],
 ) -> None:
-    heard = read_heard(finished[0] / "recorded")
-    fused = camera_poses(heard.topic(FUSED))
+    run = read_recorded_run(finished[0] / "recorded")
+    fused = camera_poses(run.topic(FUSED))
     assert sorted(fused) == SimulatedStreet(FRAMES).stamps_ns.tolist()[1:]
     for pose in fused.values():
         np.testing.assert_allclose(pose[:3, :3] @ pose[:3, :3].T, np.eye(3), atol=1e-9)
@@ -185,7 +194,7 @@ def test_a_node_that_fails_is_named_and_the_others_are_ended(
     street: Path, weights: Path, tmp_path: Path
 ) -> None:
     arguments = ("--source", str(street), "--out", str(tmp_path), "--weights", str(weights))
-    with demo(*arguments, "--mono", "--device", "abacus") as child:
+    with demo(*arguments, "--cameras", "mono", "--device", "abacus") as child:
         said, complaint = child.communicate(timeout=170)
     assert (child.returncode, said, complaint.count("\n")) == (2, "", 1)
     assert complaint.startswith("hydranet demo: hydranet_node ended with code 2: ")
@@ -198,8 +207,11 @@ def test_a_node_that_fails_is_named_and_the_others_are_ended(
     [
         (["--source", "nowhere", "--weights", "WEIGHTS"], "nowhere: is not a folder"),
         (["--weights", "none.safetensors"], "none.safetensors: is missing"),
-        (["--weights", "WEIGHTS", "--frames", "2"], "--frames 2: must be at least 3"),
-        (["--weights", "WEIGHTS", "--rate", "0"], "--rate 0.0: must be above 0"),
+        (
+            ["--weights", "WEIGHTS", "--frames", "2"],
+            "--frames: must be a whole number of at least 3",
+        ),
+        (["--weights", "WEIGHTS", "--rate", "0"], "--rate: must be a number above 0"),
         (["--weights", "WEIGHTS", "--out", "WEIGHTS"], "cannot be written"),
     ],
 )

@@ -115,7 +115,7 @@ def test_the_nodes_give_the_numbers_of_the_pipeline(
         assert bench.spin_until(
             lambda: bool(fused) and stamp_ns(fused[-1].header.stamp) == last, 60.0
         )
-    expected = {step.fused.stamp_ns: step.fused.T_w_c for step in steps if step.fused}
+    expected = {state.stamp_ns: state.T_w_c for step in steps for state in step.states}
     T_c_b = lie.se3_inverse(T_b_c)
     found = {stamp_ns(m.header.stamp): T_c_b @ pose_matrix(m.pose.pose) @ T_b_c for m in fused}
     assert found.keys() == expected.keys()
