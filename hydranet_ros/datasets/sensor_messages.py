@@ -64,75 +64,150 @@ class CameraInfo(Protocol):
 
 
 # --- pixels --------------------------------------------------------------------------------------
-# To grey images (h, w) uint8, with the results of ROS 2's cv_bridge.
+# To grey images (h, w) uint8, with the results of ROS 2's cv_bridge where it knows the encoding.
 
 Grey = NDArray[np.uint8]
 
-# Channels, bytes per channel, and how OpenCV makes grey of it; None where it is grey.
-ENCODINGS: dict[str, tuple[int, int, int | None]] = {
-    "mono8": (1, 1, None),
-    "8UC1": (1, 1, None),
-    "mono16": (1, 2, None),
-    "16UC1": (1, 2, None),
-    "bgr8": (3, 1, cv2.COLOR_BGR2GRAY),
-    "8UC3": (3, 1, cv2.COLOR_BGR2GRAY),
-    "rgb8": (3, 1, cv2.COLOR_RGB2GRAY),
-    "bgra8": (4, 1, cv2.COLOR_BGRA2GRAY),
-    "8UC4": (4, 1, cv2.COLOR_BGRA2GRAY),
-    "rgba8": (4, 1, cv2.COLOR_RGBA2GRAY),
-    # OpenCV names a Bayer pattern by its second row, ROS by its first.
-    "bayer_rggb8": (1, 1, cv2.COLOR_BayerBG2GRAY),
-    "bayer_bggr8": (1, 1, cv2.COLOR_BayerRG2GRAY),
-    "bayer_gbrg8": (1, 1, cv2.COLOR_BayerGR2GRAY),
-    "bayer_grbg8": (1, 1, cv2.COLOR_BayerGB2GRAY),
+
+@dataclass(frozen=True)
+class Encoding:
+    """Channels of a type, and how they become grey: by OpenCV, or as the byte at `luma`.
+
+    `chroma` planes of whole rows follow the luma of planar encodings, per row of the image.
+    """
+
+    channels: int = 1
+    kind: str = "u1"
+    code: int | None = None
+    luma: int | None = None
+    chroma: float = 0.0
+
+    def rows(self, height: int) -> int:
+        """How many rows of `step` bytes the data have."""
+        return height + int(np.ceil(height * self.chroma))
+
+
+# OpenCV names a Bayer pattern by its second row, ROS by its first.
+_BAYER = {
+    "rggb": cv2.COLOR_BayerBG2GRAY,
+    "bggr": cv2.COLOR_BayerRG2GRAY,
+    "gbrg": cv2.COLOR_BayerGR2GRAY,
+    "grbg": cv2.COLOR_BayerGB2GRAY,
 }
+_COLOURS = {
+    "bgr": (3, cv2.COLOR_BGR2GRAY),
+    "rgb": (3, cv2.COLOR_RGB2GRAY),
+    "bgra": (4, cv2.COLOR_BGRA2GRAY),
+    "rgba": (4, cv2.COLOR_RGBA2GRAY),
+}
+ENCODINGS: dict[str, Encoding] = {
+    "mono8": Encoding(),
+    "mono16": Encoding(kind="u2"),
+    **{
+        f"{name}{bits}": Encoding(channels, kind, code)
+        for bits, kind in ((8, "u1"), (16, "u2"))
+        for name, (channels, code) in _COLOURS.items()
+    },
+    **{
+        f"bayer_{name}{bits}": Encoding(1, kind, code)
+        for bits, kind in ((8, "u1"), (16, "u2"))
+        for name, code in _BAYER.items()
+    },
+    "8UC1": Encoding(),
+    "8UC3": Encoding(3, "u1", cv2.COLOR_BGR2GRAY),
+    "8UC4": Encoding(4, "u1", cv2.COLOR_BGRA2GRAY),
+    "16UC1": Encoding(kind="u2"),
+    "16UC3": Encoding(3, "u2", cv2.COLOR_BGR2GRAY),
+    "16UC4": Encoding(4, "u2", cv2.COLOR_BGRA2GRAY),
+    "32FC1": Encoding(kind="f4"),
+    "yuv422": Encoding(2, luma=1),
+    "uyvy": Encoding(2, luma=1),
+    "yuv422_yuy2": Encoding(2, luma=0),
+    "yuyv": Encoding(2, luma=0),
+    "nv12": Encoding(chroma=0.5),
+    "nv21": Encoding(chroma=0.5),
+    "nv24": Encoding(chroma=2.0),
+}
+# Cameras put 10, 12 or 14 bits into 16. Floating point is of 0 to 1, or of such numbers.
+_TOPS = (1, 255, 1023, 4095, 16383, 65535)
 
 
-def grey_of_raw(message: RawImage) -> Grey:
-    """Rows may be padded, and 16 bits of either byte order; 65535 becomes 255."""
+class PixelRange:
+    """What is white in a stream of images with more than 8 bits: the range that they have used.
+
+    It grows with the first bright image and never shrinks: exposure is not ours to change.
+    """
+
+    def __init__(self) -> None:
+        self._top = 0
+
+    def grey(self, pixels: NDArray[Any]) -> Grey:
+        """(h, w) of 16 bits or floating point; what is not finite or negative is black."""
+        if pixels.dtype.kind == "f":
+            pixels = np.nan_to_num(pixels, nan=0.0, posinf=0.0, neginf=0.0).clip(0.0)
+        brightest = pixels.max(initial=0)
+        least = 1 if pixels.dtype.kind == "f" else 255
+        fits = [top for top in _TOPS if top >= max(brightest, least)]
+        if not fits:
+            raise BadInput(
+                "image range", f"pixels up to {brightest:g}, more than 65535: scale them"
+            )
+        self._top = max(self._top, fits[0])
+        return np.asarray(cv2.convertScaleAbs(pixels, alpha=255.0 / self._top), dtype=np.uint8)
+
+
+def grey_of_raw(message: RawImage, white: PixelRange | None = None) -> Grey:
+    """Rows may be padded, and numbers of either byte order.
+
+    `white` is kept from image to image of a stream; without it each image has a range of its own.
+    """
     check_layout(message)
-    channels, size, code = ENCODINGS[message.encoding]
-    rows = np.frombuffer(message.data, dtype=np.uint8).reshape(message.height, message.step)
-    rows = rows[:, : message.width * channels * size]
-    if size == 2:
-        kind = ">u2" if message.is_bigendian else "<u2"
-        wide = np.ascontiguousarray(rows).view(kind).astype(np.uint16)
-        return np.asarray(cv2.convertScaleAbs(wide, alpha=255.0 / 65535.0), dtype=np.uint8)
-    if code is None:
-        return np.ascontiguousarray(rows)
-    pixels = np.ascontiguousarray(rows).reshape(message.height, message.width, channels)
-    return np.asarray(cv2.cvtColor(pixels, code), dtype=np.uint8)
+    encoding = ENCODINGS[message.encoding]
+    kind = np.dtype((">" if message.is_bigendian else "<") + encoding.kind)
+    rows = np.frombuffer(message.data, dtype=np.uint8).reshape(-1, message.step)
+    rows = rows[: message.height, : message.width * encoding.channels * kind.itemsize]
+    if encoding.luma is not None:
+        return np.ascontiguousarray(rows[:, encoding.luma :: encoding.channels])
+    pixels = np.ascontiguousarray(rows).view(kind).astype(kind.newbyteorder("="), copy=False)
+    if encoding.code is not None:
+        shape = (message.height, message.width, encoding.channels)
+        pixels = cv2.cvtColor(pixels.reshape(shape), encoding.code)
+    if kind.itemsize > 1:
+        return (white or PixelRange()).grey(pixels)
+    return np.asarray(pixels, dtype=np.uint8)
 
 
 def check_layout(message: RawImage) -> None:
     """Refuse an unknown encoding, and rows or data too short for what they should hold."""
-    if message.encoding not in ENCODINGS:
+    encoding = ENCODINGS.get(message.encoding)
+    if encoding is None:
         raise BadInput(
             "encoding",
             f"encoding {message.encoding!r} is not known: use one of {', '.join(ENCODINGS)}",
         )
     if message.height < 1 or message.width < 1:
         raise BadInput("empty image", f"image is empty: {message.width}x{message.height} pixels")
-    channels, size, _ = ENCODINGS[message.encoding]
-    least = message.width * channels * size
+    least = message.width * encoding.channels * np.dtype(encoding.kind).itemsize
     if message.step < least:
         raise BadInput(
             "image step",
             f"step {message.step} is too short: {message.width} pixels of {message.encoding} "
             f"need {least} bytes",
         )
-    if len(message.data) != message.step * message.height:
+    rows = encoding.rows(message.height)
+    if len(message.data) != message.step * rows:
+        what = "height" if rows == message.height else f"the {rows} rows of {message.encoding} of"
         raise BadInput(
             "image data",
-            f"data has {len(message.data)} bytes instead of step {message.step} times height "
+            f"data has {len(message.data)} bytes instead of step {message.step} times {what} "
             f"{message.height}",
         )
 
 
-def grey_of_compressed(message: CompressedImage) -> Grey:
+def grey_of_compressed(message: CompressedImage, white: PixelRange | None = None) -> Grey:
     """JPEG, PNG, or whatever else OpenCV reads, with the rows as they were sent."""
     data = np.frombuffer(message.data, dtype=np.uint8)
-    flags = cv2.IMREAD_GRAYSCALE | cv2.IMREAD_IGNORE_ORIENTATION
+    flags = cv2.IMREAD_GRAYSCALE | cv2.IMREAD_ANYDEPTH | cv2.IMREAD_IGNORE_ORIENTATION
     image = cv2.imdecode(data, flags) if data.size else None
     if image is None:
         raise BadInput(
@@ -140,6 +215,8 @@ def grey_of_compressed(message: CompressedImage) -> Grey:
             f"compressed data ({data.size} bytes, format {message.format!r}) is not an image "
             "that OpenCV can read",
         )
+    if image.dtype != np.uint8:
+        return (white or PixelRange()).grey(image)
     return np.asarray(image, dtype=np.uint8)
 
 
@@ -178,42 +255,49 @@ def stereo_camera(left: CameraInfo, right: CameraInfo) -> StereoCamera:
     return StereoCamera(camera, baseline)
 
 
-@dataclass(frozen=True, eq=False)
+Maps = tuple[NDArray[np.float32], NDArray[np.float32]]
+
+
 class RawCamera:
     """A raw image's camera: `camera` is that of the undistorted image."""
 
-    camera: Camera
-    maps: tuple[NDArray[np.float32], NDArray[np.float32]] | None
+    def __init__(self, camera: Camera, info: CameraInfo) -> None:
+        self.camera = camera
+        self._info = info if is_distorted(info) else None
+        self._shape: tuple[int, ...] = ()
 
     def undistort(self, image: Grey) -> Grey:
         """Resample to what a pinhole camera would see."""
-        if self.maps is None:
+        if self._info is None:
             return image
-        warped = cv2.remap(image, *self.maps, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
+        if image.shape != self._shape:
+            self._maps, self._shape = _maps(self._info, self.camera, image.shape), image.shape
+        warped = cv2.remap(image, *self._maps, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
         return np.asarray(warped, dtype=np.uint8)
 
 
 def raw_camera(info: CameraInfo) -> RawCamera:
     """The camera of a raw image, from K and D."""
     camera = _camera(info, _sent(info, "K", np.array(info.k, dtype=np.float64).reshape(3, 3)))
-    D = np.array(info.d, dtype=np.float64)
-    if not np.isfinite(D).all():
+    if not np.isfinite(np.array(info.d, dtype=np.float64)).all():
         raise _refused(info, "has a D that is not finite: calibrate again")
-    if not is_distorted(info):
-        return RawCamera(camera, None)
-    K = np.array([[camera.fx, 0.0, camera.cx], [0.0, camera.fy, camera.cy], [0.0, 0.0, 1.0]])
-    return RawCamera(camera, _maps(info, K, D))
+    if is_distorted(info):
+        _coefficients(info)
+    return RawCamera(camera, info)
 
 
 def is_distorted(info: CameraInfo) -> bool:
-    """Whether the raw image of this camera is not a pinhole's."""
-    return bool(np.any(np.array(info.d, dtype=np.float64)))
+    """Whether the raw image of this camera is not a pinhole's. A fisheye's never is."""
+    fisheye = info.distortion_model == FISHEYE
+    return fisheye or bool(np.any(np.array(info.d, dtype=np.float64)))
 
 
 def image_shape(info: CameraInfo) -> tuple[int, int]:
     """(height, width) of the images that belong to it; (0, 0) where it does not say."""
     roi = info.roi
     height, width = (roi.height or info.height), (roi.width or info.width)
+    if not height or not width:
+        return 0, 0
     return height // max(info.binning_y, 1), width // max(info.binning_x, 1)
 
 
@@ -225,6 +309,23 @@ def check_shape(info: CameraInfo, shape: tuple[int, ...]) -> None:
             "image size",
             f"image has {shape[1]}x{shape[0]} pixels, its camera_info says "
             f"{expected[1]}x{expected[0]}",
+        )
+
+
+def check_principal_point(info: CameraInfo, camera: Camera, shape: tuple[int, ...]) -> None:
+    """Refuse a camera that looks past its own image, where camera_info has not told its size."""
+    if image_shape(info) == (0, 0):
+        _check_principal_point(info, camera.cx, camera.cy, shape[1], shape[0])
+
+
+def _check_principal_point(
+    info: CameraInfo, cx: float, cy: float, width: int, height: int
+) -> None:
+    if not (0.0 <= cx <= width and 0.0 <= cy <= height):
+        raise _refused(
+            info,
+            f"has its principal point at ({cx:.5g}, {cy:.5g}), outside of the image of "
+            f"{width}x{height} pixels: calibrate at this resolution, or set width and height",
         )
 
 
@@ -242,6 +343,8 @@ def _sent(info: CameraInfo, name: str, matrix: Array) -> Array:
     if matrix[0, 0] == 0.0:
         remedy = "calibrate it, or rectify the image" if name == "P" else "calibrate it"
         raise _refused(info, f"has {name}[0] = 0, an uncalibrated camera: {remedy}")
+    if info.width and info.height:  # of the full sensor, as the matrix is
+        _check_principal_point(info, matrix[0, 2], matrix[1, 2], info.width, info.height)
     matrix[0, 2] -= info.roi.x_offset
     matrix[1, 2] -= info.roi.y_offset
     matrix[0] /= max(info.binning_x, 1)
@@ -257,21 +360,32 @@ def _camera(info: CameraInfo, matrix: Array) -> Camera:
         raise _refused(info, f"cannot be used: {error}") from None
 
 
-def _maps(info: CameraInfo, K: Array, D: Array) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    height, width = image_shape(info)
-    size = (width, height)
-    if info.distortion_model == FISHEYE:
-        first, second = cv2.fisheye.initUndistortRectifyMap(
-            K, D[:4], np.eye(3), K, size, cv2.CV_32FC1
-        )
-    elif info.distortion_model in OPENCV_MODELS:
-        first, second = cv2.initUndistortRectifyMap(K, D, np.eye(3), K, size, cv2.CV_32FC1)
-    else:
+def _coefficients(info: CameraInfo) -> Array:
+    """D, with the zeros that drivers leave out."""
+    lengths = (4,) if info.distortion_model == FISHEYE else (4, 5, 8, 12, 14)
+    if info.distortion_model not in (FISHEYE, *OPENCV_MODELS):
         raise _refused(
             info,
             f"has distortion model {info.distortion_model!r}: rectify the image before, or use "
             "plumb_bob, rational_polynomial or equidistant",
         )
+    D = np.array(info.d, dtype=np.float64)
+    if info.distortion_model == FISHEYE and not D[4:].any():
+        D = D[:4]
+    fits = [length for length in lengths if length >= len(D)]
+    if not fits:
+        raise _refused(
+            info, f"has {len(D)} numbers in D, {info.distortion_model} has {lengths[-1]}"
+        )
+    return np.pad(D, (0, fits[0] - len(D)))
+
+
+def _maps(info: CameraInfo, camera: Camera, shape: tuple[int, ...]) -> Maps:
+    K = np.array([[camera.fx, 0.0, camera.cx], [0.0, camera.fy, camera.cy], [0.0, 0.0, 1.0]])
+    fisheye = info.distortion_model == FISHEYE
+    make = cv2.fisheye.initUndistortRectifyMap if fisheye else cv2.initUndistortRectifyMap
+    size = (shape[1], shape[0])
+    first, second = make(K, _coefficients(info), np.eye(3), K, size, cv2.CV_32FC1)
     return first.astype(np.float32), second.astype(np.float32)
 
 

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from builtin_interfaces.msg import Time
-from geometry_msgs.msg import Pose, PoseWithCovarianceStamped
+from geometry_msgs.msg import Pose, PoseWithCovarianceStamped, Twist
 from nav_msgs.msg import Odometry
 from numpy.typing import NDArray
 from sensor_msgs.msg import CompressedImage, Image, Imu, TimeReference
@@ -25,6 +25,7 @@ from std_msgs.msg import Header
 
 from hydranet_ros.datasets.sensor_messages import (
     Grey,
+    PixelRange,
     check_layout,
     grey_of_compressed,
     grey_of_raw,
@@ -173,15 +174,24 @@ def odometry_message(
 
 
 def odometry_sample(message: Odometry) -> OdometrySample:
-    """Odometry as the fusion reads it; a BadInput where it has no pose."""
+    """Odometry as the fusion reads it; a BadInput where it has no pose, or no name."""
+    if not message.child_frame_id:
+        raise BadInput("frames", "odometry has no child_frame_id: its source must name one")
     T_w_b = pose_matrix(message.pose.pose)
     return OdometrySample(
         stamp_ns(message.header.stamp),
         message.child_frame_id,
         T_w_b,
         left_of_inverse(T_w_b[:3, :3], covariance_matrix(message.pose.covariance)),
+        _twist(message.twist.twist),
         covariance_matrix(message.twist.covariance),
     )
+
+
+def _twist(twist: Twist) -> Array:
+    """(6,) m/s, rad/s."""
+    parts = (twist.linear, twist.angular)
+    return np.array([getattr(part, axis) for part in parts for axis in "xyz"])
 
 
 def covariance_matrix(values: Array) -> Array:
@@ -193,18 +203,22 @@ def covariance_matrix(values: Array) -> Array:
 
 ImageMessage: TypeAlias = Image | CompressedImage
 
-# What cv_bridge takes for colours; the others have no colour to it, and it refuses them.
-_BRIDGED = {"mono8", "mono16", "bgr8", "rgb8", "bgra8", "rgba8"}
+# What cv_bridge takes for colours; the others have no colour to it, and it refuses them. Of 16
+# bits it takes all, and leaves 12-bit images black.
+_BRIDGED = {"mono8", "bgr8", "rgb8", "bgra8", "rgba8"}
 
 
-def grey(message: ImageMessage) -> Grey:
-    """A grey image, or a BadInput that says what is wrong with the message."""
+def grey(message: ImageMessage, white: PixelRange | None = None) -> Grey:
+    """A grey image, or a BadInput that says what is wrong with the message.
+
+    `white` is the range of the stream's pixels, where they have more than 8 bits.
+    """
     if isinstance(message, CompressedImage):
-        return grey_of_compressed(message)
+        return grey_of_compressed(message, white)
     if CvBridge is not None and message.encoding in _BRIDGED:
         check_layout(message)
         return np.asarray(CvBridge().imgmsg_to_cv2(message, "mono8"), dtype=np.uint8)
-    return grey_of_raw(message)
+    return grey_of_raw(message, white)
 
 
 def image_message(pixels: NDArray[np.uint8], encoding: str = "mono8") -> Image:

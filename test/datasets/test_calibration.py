@@ -82,6 +82,49 @@ def test_a_raw_image_is_undistorted(model: str, d: list[float]) -> None:
         np.testing.assert_allclose(found, raw.camera.project(point), atol=0.2)
 
 
+@pytest.mark.parametrize("model", ["plumb_bob", "equidistant"])
+def test_a_calibration_without_a_size_has_that_of_the_image(model: str) -> None:
+    """As many drivers send it: width and height 0."""
+    d, image = [-0.3, 0.1, 0.0, 0.0], np.random.default_rng(0).integers(0, 256, (480, 640))
+    known = calibration.raw_camera(info(distortion_model=model, d=d))
+    for empty in ({"width": 0, "height": 0}, {"width": 0}, {"height": 0}):
+        blank = info(distortion_model=model, d=d, **empty)
+        calibration.check_shape(blank, (480, 640))
+        found = calibration.raw_camera(blank).undistort(image.astype(np.uint8))
+        np.testing.assert_array_equal(found, known.undistort(image.astype(np.uint8)))
+
+
+@pytest.mark.parametrize("d", [[], [0.0] * 4, [0.0] * 5])
+def test_a_fisheye_without_coefficients_is_a_fisheye(d: list[float]) -> None:
+    """r = f theta: a ray at 45 degrees is at f pi / 4 in the raw image, at f in a pinhole's."""
+    raw = calibration.raw_camera(info(distortion_model="equidistant", d=d, k=[200.0, *K[1:]]))
+    assert calibration.is_distorted(info(distortion_model="equidistant", d=d))
+    image = np.zeros((480, 640), dtype=np.uint8)
+    image[235:246, round(320 + 200 * np.pi / 4) - 5 : round(320 + 200 * np.pi / 4) + 6] = 255
+    columns = np.nonzero(raw.undistort(image)[240])[0]
+    assert columns.mean() == pytest.approx(320 + 200, abs=2.0)
+
+
+def test_coefficients_that_a_driver_leaves_out_are_zero() -> None:
+    image = np.random.default_rng(0).integers(0, 256, (480, 640), dtype=np.uint8)
+    short, full = ([-0.3], [-0.3, 0.0, 0.0, 0.0, 0.0])
+    found = [calibration.raw_camera(info(d=d)).undistort(image) for d in (short, full)]
+    np.testing.assert_array_equal(*found)
+
+
+def test_a_region_may_lie_beside_the_principal_point() -> None:
+    corner = info(roi=RegionOfInterest(x_offset=400, y_offset=300, width=200, height=100))
+    assert calibration.rectified_camera(corner) == Camera(400.0, 400.0, -90.0, -50.0)
+
+
+def test_without_a_size_the_principal_point_is_held_to_the_image() -> None:
+    blank = info(width=0, height=0)
+    camera = calibration.rectified_camera(blank)
+    calibration.check_principal_point(blank, camera, (480, 640))
+    with pytest.raises(BadInput, match="outside of the image of 200x100"):
+        calibration.check_principal_point(blank, camera, (100, 200))
+
+
 def test_without_distortion_nothing_is_resampled() -> None:
     image = np.random.default_rng(0).integers(0, 256, (480, 640), dtype=np.uint8)
     assert calibration.raw_camera(info(d=[0.0] * 5)).undistort(image) is image
@@ -100,6 +143,15 @@ def test_without_distortion_nothing_is_resampled() -> None:
         (
             lambda: calibration.raw_camera(info(distortion_model="magic", d=[0.1])),
             "distortion model 'magic'",
+        ),
+        (lambda: calibration.raw_camera(info(d=[0.1] * 15)), "15 numbers in D"),
+        (
+            lambda: calibration.raw_camera(info(k=[*K[:2], 3200.0, *K[3:]])),
+            r"principal point at \(3200, 240\), outside of the image of 640x480 pixels: calibrate",
+        ),
+        (
+            lambda: calibration.rectified_camera(info(width=64, height=48)),
+            "outside of the image of 64x48",
         ),
         (lambda: calibration.stereo_camera(info(), info(tx=40.0)), "swapped"),
         (lambda: calibration.stereo_camera(info(), info()), r"baseline of 0 m"),

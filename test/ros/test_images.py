@@ -10,7 +10,7 @@ pytest.importorskip("rclpy", reason="no ROS 2 here: neither sourced nor from whe
 
 from sensor_msgs.msg import CompressedImage, Image
 
-from hydranet_ros.datasets.sensor_messages import ENCODINGS, grey_of_raw
+from hydranet_ros.datasets.sensor_messages import ENCODINGS, PixelRange, grey_of_raw
 from hydranet_ros.errors import BadInput
 from hydranet_ros.ros.conversions import grey, image_message
 
@@ -74,6 +74,88 @@ def test_bayer_patterns(pattern: str) -> None:
     assert np.abs(found[2:-2, 2:-2].astype(int) - expected).max() <= 1
 
 
+def interleaved(encoding: str) -> np.ndarray:
+    """Luma with chroma of no meaning, (h, w, 2)."""
+    chroma = RNG.integers(0, 256, GREY.shape, dtype=np.uint8)
+    first = encoding in ("yuv422_yuy2", "yuyv")
+    return np.dstack([GREY, chroma] if first else [chroma, GREY])
+
+
+@pytest.mark.parametrize("padding", [0, 7])
+@pytest.mark.parametrize("encoding", ["yuv422", "uyvy", "yuv422_yuy2", "yuyv"])
+def test_interleaved_yuv_has_its_luma(encoding: str, padding: int) -> None:
+    pixels = interleaved(encoding)
+    found = grey(message(pixels, encoding, padding))
+    np.testing.assert_array_equal(found, GREY)
+    uyvy = encoding in ("yuv422", "uyvy")
+    code = cv2.COLOR_YUV2GRAY_UYVY if uyvy else cv2.COLOR_YUV2GRAY_YUY2  # as cv_bridge has it
+    np.testing.assert_array_equal(found, cv2.cvtColor(pixels, code))
+
+
+@pytest.mark.parametrize("height", [24, 23])
+@pytest.mark.parametrize(("encoding", "chroma"), [("nv12", 0.5), ("nv21", 0.5), ("nv24", 2.0)])
+def test_planar_yuv_has_its_luma(encoding: str, chroma: float, height: int) -> None:
+    plane = RNG.integers(0, 256, (int(np.ceil(height * chroma)), 36), dtype=np.uint8)
+    given = message(np.vstack([GREY[:height], plane]), encoding, padding=4)
+    given.height = height
+    np.testing.assert_array_equal(grey(given), GREY[:height])
+    given.data = given.data[: 40 * height]
+    with pytest.raises(BadInput, match=f"rows of {encoding}"):
+        grey(given)
+
+
+@pytest.mark.parametrize("bits", [10, 12, 14, 16])
+@pytest.mark.parametrize("pattern", ["rggb", "bggr", "gbrg", "grbg"])
+def test_wide_bayer_patterns(pattern: str, bits: int) -> None:
+    top = 2**bits - 1
+    colour = {"r": 0.8, "g": 0.4, "b": 0.1}
+    tile = np.array([colour[p] * top for p in pattern]).reshape(2, 2).astype("<u2")
+    found = grey(message(np.tile(tile, (12, 18)), f"bayer_{pattern}16"))
+    expected = 255 * (0.299 * 0.8 + 0.587 * 0.4 + 0.114 * 0.1)
+    assert np.abs(found[2:-2, 2:-2].astype(int) - expected).max() <= 1
+
+
+@pytest.mark.parametrize("bits", [8, 10, 12, 14, 16])
+@pytest.mark.parametrize("encoding", ["mono16", "16UC1"])
+def test_wide_images_are_scaled_by_what_they_hold(encoding: str, bits: int) -> None:
+    """A 12-bit camera in 16 bits is as bright as it is in 8, not black."""
+    wide = np.round(GREY / 255.0 * (2**bits - 1)).astype("<u2")
+    wide[0, 0] = 2**bits - 1
+    found = grey(message(wide, encoding)).astype(int)
+    assert np.abs(found - GREY)[1:].max() <= 1
+    png = cv2.imencode(".png", wide)[1].tobytes()
+    same = grey(CompressedImage(format="16UC1; png compressed", data=png))
+    np.testing.assert_array_equal(same, found)
+
+
+def test_the_range_of_a_stream_never_shrinks() -> None:
+    """A cloud before the sun does not brighten the image of a 12-bit camera."""
+    white = PixelRange()
+    bright, dark = (message(np.full((4, 4), v, dtype="<u2"), "mono16") for v in (4000, 500))
+    assert grey(dark, white).max() == round(500 * 255 / 1023)
+    assert grey(bright, white).max() == round(4000 * 255 / 4095)
+    assert grey(dark, white).max() == round(500 * 255 / 4095)
+
+
+@pytest.mark.parametrize("scale", [1.0, 255.0, 65535.0])
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_floating_point(order: str, scale: float) -> None:
+    pixels = (GREY / 255.0 * scale).astype(f"{order}f4")
+    pixels[0, :3] = scale, np.nan, -1.0
+    given = message(pixels, "32FC1", padding=4)
+    given.is_bigendian = int(order == ">")
+    found = grey(given)
+    assert tuple(found[0, :3]) == (255, 0, 0)
+    np.testing.assert_array_equal(found[1:], GREY[1:])
+
+
+@pytest.mark.parametrize("encoding", ["bgr", "rgb", "bgra", "rgba"])
+def test_wide_colours(encoding: str) -> None:
+    wide = coloured(f"{encoding}8").astype("<u2") * 257
+    found = grey(message(wide, f"{encoding}16")).astype(int)
+    assert np.abs(found - GREY).max() <= 1
+
+
 @pytest.mark.parametrize("suffix", [".png", ".jpg"])
 @pytest.mark.parametrize("colour", [True, False])
 def test_compressed(suffix: str, colour: bool) -> None:
@@ -93,7 +175,7 @@ def changed(**fields: object) -> Image:
 @pytest.mark.parametrize(
     ("given", "text"),
     [
-        (changed(encoding="yuv422"), "encoding 'yuv422' is not known: use one of mono8"),
+        (changed(encoding="yuv411"), "encoding 'yuv411' is not known: use one of mono8"),
         (changed(step=35), "step 35 is too short: 36 pixels of mono8 need 36 bytes"),
         (changed(height=25), "data has 864 bytes instead of step 36 times height 25"),
         (changed(data=b""), "data has 0 bytes"),
