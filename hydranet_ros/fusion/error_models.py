@@ -17,8 +17,8 @@ from hydranet_ros.geometry.estimates import RelativePose, RelativeRotation
 from hydranet_ros.geometry.lie import Array
 from hydranet_ros.settings import Configuration, setting
 
-# Floors are standard deviations over this time, and grow with its root: as many messages as a
-# source sends, the floor is the same.
+# Floors of odometry are standard deviations over this time, and grow with its root: however many
+# messages a source sends, the floor is the same.
 FLOOR_S = 0.1
 # A rotation that is larger than so many times the expected one, and this, is not taken for a turn.
 TURN_FACTOR, TURN_RAD = 2.0, np.deg2rad(1.0)
@@ -40,13 +40,15 @@ class OdometryModel(Configuration):
 
 @dataclass(frozen=True)
 class RotationModel(Configuration):
-    """Sigma <- inflation Sigma + floor^2 dt / 0.1 s + (scale_noise angle)^2, of rotations.
+    """Sigma <- inflation Sigma + floor^2 + (scale_noise angle)^2, for the network's rotations.
+
+    The floor is per pair of images: errors of flow do not grow with the time between them.
 
     The angle is the rotation's own, unless the motion is known not to have turned so far: a wrong
     rotation must not excuse itself by its size.
     """
 
-    floor_deg: float = setting(0.005, "least standard deviation of a rotation over 0.1 s")
+    floor_deg: float = setting(0.005, "least standard deviation of a rotation")
     inflation: float = setting(
         16.0, "factor on covariances, because errors are correlated in time", 1.0
     )
@@ -57,6 +59,5 @@ class RotationModel(Configuration):
         angle = float(np.linalg.norm(lie.so3_log(rotation.C_2_1)))
         if expected_rad is not None and angle > TURN_FACTOR * expected_rad + TURN_RAD:
             angle = expected_rad
-        floor = np.deg2rad(self.floor_deg) ** 2 * (rotation.seconds / FLOOR_S)
-        own = floor + (self.scale_noise * angle) ** 2
+        own = np.deg2rad(self.floor_deg) ** 2 + (self.scale_noise * angle) ** 2
         return self.inflation * rotation.Sigma_2_1 + own * np.eye(3)

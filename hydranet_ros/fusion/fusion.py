@@ -60,6 +60,7 @@ class Fusion:
         self.state: FusedState | None = None
         """The newest."""
         self._reader = OdometryReader(odometry)
+        self._noted: set[str] = set()
         self._on_reset, self._warn, self._clock = on_reset, warn, clock
         self._order: StampOrder[Process] = StampOrder()
         tolerance_ns = round(self.config.stamp_tolerance_s * 1e9)
@@ -71,6 +72,12 @@ class Fusion:
         self._pairing.clear()
         self._reader.clear()
         self._order.clear()
+        self.state = None
+
+    def set_pose(self, T_w_c: Array, Sigma_c_w: Array) -> None:
+        """Go on from another pose with its covariance, with the next measurement."""
+        self.window.place(T_w_c, Sigma_c_w)
+        self._pairing.clear()
         self.state = None
 
     def apply(self, config: FusionConfig, odometry: OdometryInputConfig | None = None) -> None:
@@ -148,6 +155,9 @@ class Fusion:
     def _read_odometry(self, sample: OdometrySample, T_b_c: Array | None) -> None:
         self._pairing.passed(ODOMETRY, sample.stamp_ns)
         motion = self._reader.read(sample)
+        for note in self._reader.notes - self._noted:
+            self._noted.add(note)
+            self._say("odometry", note)
         if motion is not None and T_b_c is not None:
             T_2_1, Sigma = change_frame(se3_inverse(T_b_c), motion.T_2_1, motion.Sigma_2_1)
             self._pairing.add(RelativePose(T_2_1, Sigma, motion.stamp_1_ns, motion.stamp_2_ns))

@@ -1,15 +1,19 @@
 """Odometry of any source to relative motions.
 
-A motion is the difference of two poses in a row. Where its covariance is, sources disagree:
+A motion is the difference of two poses in a row, or the twist times the time between them: wheels
+that only know their speed leave the pose at zero. Where the covariance of a motion is, sources
+disagree:
 
     twist             Sigma = twist covariance * dt^2
     twist_per_frame   Sigma = twist covariance, not divided by dt^2 as it should be (rtabmap)
     pose_accumulated  Sigma = Sigma_2 - Ad(T_2_1) Sigma_1 Ad(T_2_1)^T of the pose covariances
     constant          by parameter, for sources that send none
 
-A source says that it is lost by a variance of 9999 or more, by a quaternion of length 0 or by
-numbers that are not finite; a jump that no vehicle can make is a restart. None of these is a
-motion; where the pose itself is sound, the next motion begins there.
+Covariances are read axis by axis. Zero says that nobody filled it in: the parameters `sigma_m` and
+`sigma_deg` stand in, per root of 0.1 s. A large variance on some axes says that nothing is known
+along them (z, roll and pitch of wheels), on all axes that the source is lost. So do a quaternion
+of length 0 and numbers that are not finite; a jump that no vehicle can make is a restart. None of
+these is a motion; where the pose itself is sound, the next motion begins there.
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from hydranet_ros.errors import BadInput
+from hydranet_ros.fusion.error_models import FLOOR_S
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.estimates import RelativePose
 from hydranet_ros.geometry.lie import Array
@@ -27,15 +32,28 @@ from hydranet_ros.geometry.odometer import LOST_VARIANCE
 from hydranet_ros.settings import Configuration, setting
 
 CovarianceMode = Literal["twist", "twist_per_frame", "pose_accumulated", "constant"]
+# A smaller variance of a velocity is not meant: nothing measures that well.
+NOT_FILLED_IN = 1e-10  # (m/s)^2, (rad/s)^2
+# Standard deviation of a motion along an axis of which nothing is known, m and rad per second.
+UNKNOWN_SPEED = np.array([30.0] * 3 + [3.0] * 3)
+# A pose that does not move in so many messages, while the twist says that it should.
+STUCK_AFTER, MOVING = 5, 0.02  # m/s, rad/s
 
 
 @dataclass(frozen=True)
 class OdometryInputConfig(Configuration):
     """How odometry is read. How far it is believed is said by the fusion's error models."""
 
+    source: Literal["auto", "pose", "twist"] = setting(
+        "auto", "motions from poses or from twists; auto: from twists where the pose never moves"
+    )
     covariance: CovarianceMode = setting("twist", "where the covariance of a motion is")
-    sigma_m: float = setting(0.05, "constant: standard deviation of a translation", 1e-6)
-    sigma_deg: float = setting(0.1, "constant: standard deviation of a rotation", 1e-6)
+    sigma_m: float = setting(
+        0.05, "standard deviation of a translation over 0.1 s, where none is sent", 1e-6
+    )
+    sigma_deg: float = setting(
+        0.1, "standard deviation of a rotation over 0.1 s, where none is sent", 1e-6
+    )
     max_speed: float = setting(70.0, "faster is a jump, in m/s", 1e-3)
     max_turn_rate_deg: float = setting(400.0, "faster is a jump, in deg/s", 1e-3)
     max_interval_s: float = setting(5.0, "poses further apart are not a motion", 1e-3)
@@ -43,15 +61,16 @@ class OdometryInputConfig(Configuration):
 
 @dataclass(frozen=True, eq=False)
 class OdometrySample:
-    """A pose T_w_b of frame `child`, with the covariances that came with it.
+    """A pose T_w_b of frame `child` and its `twist`, with the covariances that came with them.
 
-    `Sigma_b_w` is of the left perturbation of T_b_w, `Sigma_twist` of the velocity in `child`.
+    `Sigma_b_w` is of the left perturbation of T_b_w; the twist (m/s, rad/s) is in `child`.
     """
 
     stamp_ns: int
     child: str
     T_w_b: Array
     Sigma_b_w: Array
+    twist: Array
     Sigma_twist: Array
 
 
@@ -61,6 +80,9 @@ class OdometryReader:
     def __init__(self, config: OdometryInputConfig | None = None) -> None:
         self.config = config or OdometryInputConfig()
         self._last: OdometrySample | None = None
+        self._stuck = 0
+        self.notes: set[str] = set()
+        """What was assumed of the source, for somebody to be told."""
 
     def clear(self) -> None:
         """Forget the last pose: the next motion begins with the next sample."""
@@ -71,16 +93,18 @@ class OdometryReader:
         last, self._last = self._last, now
         if last is None or last.child != now.child:
             return None
-        if self.config.covariance != "pose_accumulated":
+        if self.config.covariance in ("twist", "twist_per_frame"):
             _refuse_lost(now.Sigma_twist)
         return self._motion(last, now)
 
     def _motion(self, last: OdometrySample, now: OdometrySample) -> RelativePose:
         config = self.config
         dt = (now.stamp_ns - last.stamp_ns) * 1e-9
-        T_2_1 = lie.se3_inverse(now.T_w_b) @ last.T_w_b
         if dt > config.max_interval_s:
             raise BadInput("far apart", f"poses are {dt:.3f} s apart: not a motion")
+        T_2_1 = lie.se3_inverse(now.T_w_b) @ last.T_w_b
+        if self._use_twist(T_2_1, now.twist):
+            T_2_1 = lie.se3_exp(-0.5 * (last.twist + now.twist) * dt)
         speed, turn = (
             float(np.linalg.norm(part)) / dt for part in np.split(lie.se3_log(T_2_1), 2)
         )
@@ -88,7 +112,7 @@ class OdometryReader:
             raise BadInput(
                 "jump", f"pose jumps by {speed * dt:.3g} m and {np.rad2deg(turn * dt):.3g} deg"
             )
-        Sigma = self._covariance(last, now, T_2_1, dt)
+        Sigma = self._filled_in(self._covariance(last, now, T_2_1, dt), dt)
         try:
             return RelativePose(T_2_1, Sigma, last.stamp_ns, now.stamp_ns)
         except ValueError as error:
@@ -98,28 +122,59 @@ class OdometryReader:
                 f"{', '.join(get_args(CovarianceMode))}",
             ) from None
 
+    def _use_twist(self, T_2_1: Array, twist: Array) -> bool:
+        """Whether the twist is the motion: by parameter, or as the pose never moves."""
+        if self.config.source != "auto":
+            return self.config.source == "twist"
+        moving = bool(np.linalg.norm(twist) > MOVING)
+        if not np.array_equal(T_2_1, np.eye(4)) and np.abs(T_2_1 - np.eye(4)).max() > 1e-9:
+            self._stuck = 0
+        elif moving:
+            self._stuck += 1
+        if self._stuck == STUCK_AFTER:
+            self.notes.add("the pose never moves, the twist does: motions are taken from twists")
+        return self._stuck >= STUCK_AFTER
+
     def _covariance(
         self, last: OdometrySample, now: OdometrySample, T_2_1: Array, dt: float
     ) -> Array:
-        config = self.config
-        if config.covariance == "twist":
+        mode = self.config.covariance
+        if mode == "twist":
             return now.Sigma_twist * dt**2
-        if config.covariance == "twist_per_frame":
+        if mode == "twist_per_frame":
             return now.Sigma_twist
-        if config.covariance == "constant":
-            sigma = np.array([config.sigma_m] * 3 + [np.deg2rad(config.sigma_deg)] * 3)
-            return np.diag(sigma**2)
+        if mode == "constant":
+            return np.zeros((6, 6))  # to be filled in
         adjoint = lie.se3_adjoint(T_2_1)
         grown = now.Sigma_b_w - adjoint @ last.Sigma_b_w @ adjoint.T
         if float(np.diagonal(grown).max()) >= LOST_VARIANCE:
             raise BadInput("not measured", "pose covariance grew by 9999: no motion was measured")
         return grown
 
+    def _filled_in(self, Sigma: Array, dt: float) -> Array:
+        """Axis by axis: what nobody filled in, and what nothing is known of."""
+        config, out = self.config, Sigma.copy()
+        own = np.array([config.sigma_m] * 3 + [np.deg2rad(config.sigma_deg)] * 3)
+        variances = np.diagonal(Sigma)
+        empty = variances <= NOT_FILLED_IN * dt**2
+        unknown = variances >= UNKNOWN_SPEED**2 * dt**2
+        if config.covariance == "pose_accumulated":
+            empty &= variances == 0.0
+        for axes, value in ((empty, own**2 * dt / FLOOR_S), (unknown, (UNKNOWN_SPEED * dt) ** 2)):
+            out[axes, :] = out[:, axes] = 0.0
+            out[axes, axes] = value[axes]
+        if empty.any() and config.covariance != "constant":
+            self.notes.add(
+                "covariances are zero: odometry.sigma_m and odometry.sigma_deg are used instead"
+            )
+        return out
+
 
 def _refuse_lost(Sigma_twist: Array) -> None:
+    """Where nothing is known along any axis, or the numbers are none."""
     variances = np.diagonal(Sigma_twist)
-    if np.isfinite(Sigma_twist).all() and float(variances.max()) < LOST_VARIANCE:
+    if np.isfinite(Sigma_twist).all() and float(variances.min()) < LOST_VARIANCE:
         return
     raise BadInput(
-        "not measured", f"variance {variances.max():g} in the twist: no motion was measured"
+        "not measured", f"variance {variances.min():g} in the twist: no motion was measured"
     )

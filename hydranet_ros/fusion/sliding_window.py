@@ -42,7 +42,7 @@ ORIGIN_SIGMA = 1e-6
 RESTART_SIGMA = np.array([100.0] * 3 + [np.pi] * 3)
 # Before any visual odometry, the speed is within this (m/s, rad/s).
 START_SPEED = np.array([30.0] * 3 + [3.0] * 3)
-# A larger variance says nothing, and other people's odometry says 'lost' with it.
+# A larger variance says nothing; on all axes, other people's odometry says 'lost' with it.
 MAX_VARIANCE = 1e3
 # A smaller one, in any direction, leaves no digits for the rest of the window.
 MIN_VARIANCE = 1e-14
@@ -119,6 +119,12 @@ class SlidingWindowFusion:
     def reset(self) -> None:
         """Forget everything, and begin again where this began."""
         self._T_w_c, self._Sigma_c_w = self._start_pose, np.eye(6) * ORIGIN_SIGMA**2
+        self._begin()
+
+    def place(self, T_w_c: Array, Sigma_c_w: Array) -> None:
+        """Go on from this pose, with the covariance of the left perturbation of its inverse."""
+        self._T_w_c = np.array(T_w_c, dtype=np.float64)
+        self._Sigma_c_w = np.array(Sigma_c_w, dtype=np.float64) + np.eye(6) * ORIGIN_SIGMA**2
         self._begin()
 
     def restart(self) -> None:
@@ -243,10 +249,10 @@ class SlidingWindowFusion:
             return _rejection(m, "it ends between states that the window has moved on from")
         if (source, interval) in self._edges:
             return _rejection(m, DUPLICATE)
-        if float(np.diagonal(m.Sigma_2_1).max()) > MAX_VARIANCE:
-            return _rejection(m, f"it has a variance above {MAX_VARIANCE:g}: its source is lost")
+        if float(np.diagonal(m.Sigma_2_1).min()) > MAX_VARIANCE:
+            return _rejection(m, f"all variances are above {MAX_VARIANCE:g}: its source is lost")
         pose = m.T_2_1 if isinstance(m, RelativePose) else lie.se3_from(m.C_2_1, np.zeros(3))
-        covariance = self._believed(m)
+        covariance = _bounded(self._believed(m))
         if float(np.linalg.eigvalsh(covariance)[0]) < MIN_VARIANCE:
             return _rejection(m, f"it has a variance below {MIN_VARIANCE:g}, and no floor for it")
         return _Edge(m, interval, pose[:3, :3], pose[:3, 3], covariance)
@@ -442,6 +448,17 @@ class SlidingWindowFusion:
             nis=nis,
             rejected=rejected,
         )
+
+
+def _bounded(covariance: Array) -> Array:
+    """Nothing is known along an axis with a huge variance, whatever it is correlated with."""
+    huge = np.diagonal(covariance) > MAX_VARIANCE
+    if not huge.any():
+        return covariance
+    out = covariance.copy()
+    out[huge, :] = out[:, huge] = 0.0
+    out[huge, huge] = MAX_VARIANCE
+    return out
 
 
 def _rejection(m: Measurement, reason: str) -> Rejection:

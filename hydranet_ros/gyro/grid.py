@@ -173,7 +173,7 @@ class CanonicalView:
         found = self._average(flow / np.float32(self.focal))
         if agrees is None:
             return found
-        share = self._cells(agrees.astype(np.float32))
+        share = self.to_cells(agrees.astype(np.float32))
         return replace(found, trusted=self.mask & (share > 0.5))
 
     def camera_flow_to_grid(self, flow: Field) -> GridFlow:
@@ -185,11 +185,11 @@ class CanonicalView:
         return self._average(np.divide(warped, focal, dtype=np.float32))
 
     def _average(self, normalised: Field) -> GridFlow:
-        mean = self._cells(normalised)
+        mean = self.to_cells(normalised)
         mean[~self.mask] = 0.0
         return GridFlow(np.ascontiguousarray(np.moveaxis(mean, -1, 0)), self.mask)
 
-    def _cells(self, pixels: Field) -> Field:
+    def to_cells(self, pixels: Field) -> Field:
         """Pixels of the canonical image, with channels or without -> their mean over each cell."""
         grid, k = self.grid, self.pixels_per_cell
         canvas = np.zeros((grid.rows * k, grid.columns * k, *pixels.shape[2:]), dtype=np.float32)

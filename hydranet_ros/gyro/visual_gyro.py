@@ -11,7 +11,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from hydranet_ros.errors import HydraNetError, require
+from hydranet_ros.errors import BadInput, HydraNetError, require
 from hydranet_ros.geometry.camera import Camera, Frame, Image, StereoCamera
 from hydranet_ros.geometry.estimates import RelativeRotation
 from hydranet_ros.gyro.flow import FlowConfig, FlowEstimator
@@ -31,6 +31,13 @@ class GyroLost(Enum):
 
     FIRST_IMAGE = "initialising: the first image has nothing to be compared with"
     LONG_GAP = "long gap: the last image is too long ago to be compared with"
+    REPEATED_IMAGE = "repeated image: the same bytes with a new stamp"
+    NO_TEXTURE = "no texture: blank, dark, saturated, striped or out of focus"
+    NO_MATCH = "no match: too little of the image is seen in the next one"
+
+
+# After these the next image is compared with the same earlier one, after others with this one.
+BRIDGED = frozenset({GyroLost.REPEATED_IMAGE, GyroLost.NO_TEXTURE})
 
 
 @dataclass(frozen=True)
@@ -48,6 +55,15 @@ class GyroConfig(Configuration):
     )
     max_interval_s: float = setting(
         1.0, "images further apart than this are not compared: the gyro starts again", 1e-3
+    )
+    min_texture: float = setting(
+        1.0, "least RMS gradient of a textured cell along its weaker direction, grey levels"
+    )
+    min_textured_share: float = setting(
+        0.03, "share of the visible cells that must be textured", 0.0, 1.0
+    )
+    min_trusted_share: float = setting(
+        0.15, "share of the textured cells in which flow and flow back must agree", 0.0, 1.0
     )
     flow: FlowConfig = section(FlowConfig)
 
@@ -117,24 +133,37 @@ class VisualGyro:
         """Forget the last image: the next one has nothing to be compared with."""
         self._last, self.flow = None, None
 
+    def apply(self, config: GyroConfig) -> None:
+        """Go on with other settings that are live; the last image stays."""
+        if config.flow != self.config.flow:
+            self._flows = []
+        self.config = config
+
     def update(self, frame: Frame) -> RelativeRotation | None:
-        """The rotation since the last frame; None for the first one, and after a long gap."""
-        last, self._last = self._last, frame
-        self.lost, self.flow = None, None
+        """The rotation since the last usable frame; None where there is none, `lost` says why."""
+        last, self.lost, self.flow = self._last, None, None
         if last is None:
             self.lost = GyroLost.FIRST_IMAGE
         elif frame.stamp_ns - last.stamp_ns > self.config.max_interval_s * 1e9:
             self.lost = GyroLost.LONG_GAP
-        else:
-            return self._rotation(last, frame)
-        return None
+        elif np.array_equal(last.left, frame.left):
+            self.lost = GyroLost.REPEATED_IMAGE
+        rotation = None
+        if self.lost is None and last is not None:
+            rotation = self._rotation(last, frame)
+        elif self.lost is not GyroLost.REPEATED_IMAGE and not self._is_textured(frame.left):
+            self.lost = GyroLost.NO_TEXTURE
+        if self.lost not in BRIDGED:
+            self._last = frame
+        return rotation
 
     def between(
         self, image_1: Image, image_2: Image, stamps_ns: tuple[int, int] = (0, 1)
     ) -> RelativeRotation:
         """The rotation C_2_1 from one image to another, grey (h, w) or BGR (h, w, 3).
 
-        With one camera; for both of a pair, or for a sequence, use `update`.
+        With one camera; for both of a pair, or for a sequence, use `update`. A BadInput says why
+        there is no rotation.
         """
         if self.stereo:
             raise ValueError("between compares images of one camera: use update for stereo frames")
@@ -142,13 +171,19 @@ class VisualGyro:
             Frame(stamp, _grey(image))
             for stamp, image in zip(stamps_ns, (image_1, image_2), strict=True)
         )
-        return self._rotation(first, second)
+        rotation = self._rotation(first, second)
+        if rotation is None:
+            assert self.lost is not None
+            raise BadInput("lost", self.lost.value)
+        return rotation
 
     # --- steps -----------------------------------------------------------------------------------
 
-    def _rotation(self, first: Frame, second: Frame) -> RelativeRotation:
+    def _rotation(self, first: Frame, second: Frame) -> RelativeRotation | None:
         flows = self._flow_between(first, second)
-        self.flow = flows[0]
+        self.flow, self.lost = flows[0], self._unusable(first, second, flows[0])
+        if self.lost is not None:
+            return None
         inputs = [_network_inputs(each) for each in flows]
         if self.stereo:
             found = self.predictor.predict_stereo(inputs[0], inputs[1])
@@ -157,16 +192,38 @@ class VisualGyro:
         (rotation,) = found.rotations([(first.stamp_ns, second.stamp_ns)])
         return rotation
 
+    def _unusable(self, first: Frame, second: Frame, flow: GridFlow) -> GyroLost | None:
+        """Why nothing can be said of two images, if so."""
+        least = self.config.min_texture
+        textured = flow.mask & (self._flows[0].texture(second.left) > least)
+        if textured.sum() < self.config.min_textured_share * flow.mask.sum():
+            return GyroLost.NO_TEXTURE
+        both = textured & (self._flows[0].texture(first.left) > least)
+        known = both if flow.trusted is None else both & flow.trusted
+        if known.sum() < self.config.min_trusted_share * textured.sum():
+            return GyroLost.NO_MATCH
+        return None
+
+    def _is_textured(self, image: Image) -> bool:
+        height, width = image.shape
+        estimator = self._estimators((height, width))[0]
+        textured = estimator.mask & (estimator.texture(image) > self.config.min_texture)
+        return bool(textured.sum() >= self.config.min_textured_share * estimator.mask.sum())
+
     def _flow_between(self, first: Frame, second: Frame) -> list[GridFlow]:
         height, width = second.left.shape
-        if not self._flows or self._flows[0].view.image_shape != (height, width):
-            self._flows = [self._estimator((height, width)) for _ in range(1 + self.stereo)]
-        flows = [self._flows[0](first.left, second.left)]
+        estimators = self._estimators((height, width))
+        flows = [estimators[0](first.left, second.left)]
         if self.stereo:
             if first.right is None or second.right is None:
                 raise ValueError("a stereo gyro needs both images: this frame has one")
-            flows.append(self._flows[1](second.right, first.right))
+            flows.append(estimators[1](second.right, first.right))
         return flows
+
+    def _estimators(self, image_shape: tuple[int, int]) -> list[FlowEstimator]:
+        if not self._flows or self._flows[0].view.image_shape != image_shape:
+            self._flows = [self._estimator(image_shape) for _ in range(1 + self.stereo)]
+        return self._flows
 
     def _estimator(self, image_shape: tuple[int, int]) -> FlowEstimator:
         left = self.camera.left if isinstance(self.camera, StereoCamera) else self.camera

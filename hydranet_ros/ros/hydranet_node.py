@@ -72,8 +72,9 @@ class HydraNetNode(ManagedNode[HydraNetNodeConfig]):
         self._gyro = None
 
     def apply(self, config: HydraNetNodeConfig) -> None:
-        """Make the gyro again with the new settings, at the next frame."""
-        self._gyro = None
+        """Go on with the new settings; the last image stays."""
+        if self._gyro is not None:
+            self._gyro.apply(config.gyro)
 
     def on_frame(self, received: CameraFrame) -> None:
         """Estimate and publish."""
@@ -87,7 +88,7 @@ class HydraNetNode(ManagedNode[HydraNetNodeConfig]):
             self._publish_rotation(rotation, received.frame_id)
             self._publish_flow(gyro, rotation.stamp_2_ns, received.frame_id)
         elif gyro.lost is not None and gyro.lost is not GyroLost.FIRST_IMAGE:
-            self.warn("lost", f"{gyro.lost.value}: goes on from here")
+            self.warn(f"lost: {gyro.lost.name.lower()}", f"no rotation: {gyro.lost.value}")
 
     def _publish_rotation(self, rotation: RelativeRotation, frame: str) -> None:
         # The interval before its rotation: the rotation counts once its stamps are known.

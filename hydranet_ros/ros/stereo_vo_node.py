@@ -67,8 +67,11 @@ class StereoVONode(ManagedNode[StereoVONodeConfig]):
         self._output.clear()
 
     def apply(self, config: StereoVONodeConfig) -> None:
-        """Make the odometry again with the new settings, at the next frame; the pose goes on."""
-        self._vo = None
+        """Go on with the new settings; the estimate stays."""
+        self._odometer.max_extrapolation_s = config.vo.max_interval_s
+        self._output.apply(config.path)
+        if self._vo is not None:
+            self._vo.apply(config.vo)
 
     def on_frame(self, received: CameraFrame) -> None:
         """Track the pair, and publish the pose after a motion or at a start."""

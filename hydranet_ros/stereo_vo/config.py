@@ -166,6 +166,22 @@ class StereoVOConfig(Configuration):
         5, "So many unusable frames are bridged from the last good one before it is given up", 1
     )
 
+    floor_m: float = setting(0.0005, "Least standard deviation of a translation, in metres")
+    floor_deg: float = setting(0.001, "Least standard deviation of a rotation, in degrees")
+    rival_share: float = setting(
+        0.4,
+        "Where so large a share of the inliers' number agrees on another motion, the covariance "
+        "is widened by the difference",
+        0.01,
+        1.0,
+    )
+    lag_share: float = setting(
+        0.5,
+        "A pair is not of one instant where its rows differ by so large a share of the vertical "
+        "motion of the features",
+        0.1,
+        1.0,
+    )
     max_interval_s: float = setting(
         1.0, "Frames further apart than this are not compared: odometry starts again", 1e-3
     )

@@ -53,8 +53,8 @@ class CovarianceModel:
     """Completes the solver's covariances; remembers the last few motions."""
 
     def __init__(self, shake_share: float, calibration_share: float) -> None:
-        self._calibration_share = calibration_share
-        self._shake = Vibration(shake_share)
+        self.calibration_share = calibration_share
+        self.vibration = Vibration(shake_share)
         self._clustering = 1.0
         self._depth_share2 = _FIRST_DEPTH_SHARE**2
 
@@ -69,9 +69,9 @@ class CovarianceModel:
         out = covariance * max(self._clustering, 1.0)
         self._depth_share2 += _DEPTH_GAIN * (depth_share**2 - self._depth_share2)
         moved = float(np.linalg.norm(rate[:3])) * seconds
-        out[:3, :3] += (self._calibration_share * moved) ** 2 * self._depth_share2 * np.eye(3)
+        out[:3, :3] += (self.calibration_share * moved) ** 2 * self._depth_share2 * np.eye(3)
         known = float(np.trace(covariance[3:, 3:])) / 3.0 / seconds**2
-        out[3:, 3:] += self._shake.variance(rate[3:], known) * seconds**2 * np.eye(3)
+        out[3:, 3:] += self.vibration.variance(rate[3:], known) * seconds**2 * np.eye(3)
         return out
 
 
@@ -79,7 +79,7 @@ class Vibration:
     """The part of the rotation that is white from frame to frame."""
 
     def __init__(self, share: float) -> None:
-        self._share = share
+        self.share = share
         self._rates: deque[Array] = deque(maxlen=_ORDER + 1)
         self._recent: deque[float] = deque(maxlen=_RECENT)
         self._count = 0
@@ -101,7 +101,7 @@ class Vibration:
         # Until the long differences exist, the longest there is says how much may be shake.
         fast, every = (self._fast, self._all) if self._count else (_white(list(self._rates)), now)
         share = min(max(fast, 0.0) / max(every, 1e-30), 1.0)
-        return 2.0 * self._share**2 * share * now
+        return 2.0 * self.share**2 * share * now
 
 
 def _white(rates: list[Array]) -> float:

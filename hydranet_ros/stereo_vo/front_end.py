@@ -15,6 +15,9 @@ from hydranet_ros.stereo_vo.motion import Tracks, transform
 from hydranet_ros.stereo_vo.rectification import RectificationError
 from hydranet_ros.stereo_vo.result import Lost
 
+# Vertical motion of a feature from which on it tells whether left and right are of one instant.
+LEAST_MOVED_PX = 1.5
+
 
 @dataclass(frozen=True, eq=False)
 class TrackedFrame:
@@ -59,8 +62,8 @@ class Front:
 
     def track(
         self, previous: TrackedFrame, frame: TrackedFrame, guess: Array
-    ) -> tuple[Tracks, Array]:
-        """Tracks that agree both ways round, and the (n, 4) features that are new."""
+    ) -> tuple[Tracks, Array] | Lost:
+        """Tracks that agree both ways round, and the (n, 4) features that are new; or why not."""
         config, before = self._config, previous.features
         expected = self._expected(before, guess)
         left, right = self._exposed_as(frame, previous, expected)
@@ -73,9 +76,26 @@ class Front:
         fresh = self._detector.detect(frame.left, now, config.max_features - len(now))
         matched, seen, new = self._match(frame, now, fresh, start)
         after = np.concatenate([now, matched], axis=1)
+        if self._out_of_step(before[seen], after[seen]):
+            return Lost.CAMERAS_DISAGREE
         found &= seen & self._valid(after)
         found &= np.linalg.norm(matched - direct, axis=1) < config.circle_px
         return Tracks(before[found], after[found]), new
+
+    def _out_of_step(self, before: Array, after: Array) -> bool:
+        """Whether left and right are of different instants, from (n, 4) features of two frames.
+
+        In a rectified pair of one instant a feature is in the same row of both images. If the
+        right image is a frame late, it is where the left one was a frame ago: the rows differ by
+        the feature's own vertical motion.
+        """
+        moved = after[:, 1] - before[:, 1]
+        moving = np.abs(moved) > LEAST_MOVED_PX
+        if moving.sum() < self._config.min_features:
+            return False
+        y = self.corrected(after[moving])
+        lag = (y[:, 3] - y[:, 1]) / moved[moving]
+        return bool(np.abs(np.median(lag)) > self._config.lag_share)
 
     def _exposed_as(
         self, frame: TrackedFrame, previous: TrackedFrame, expected: Array

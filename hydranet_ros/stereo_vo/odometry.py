@@ -25,7 +25,7 @@ from hydranet_ros.stereo_vo.motion import (
 )
 from hydranet_ros.stereo_vo.noise import TrackNoise
 from hydranet_ros.stereo_vo.rectification import RectificationError, offset_basis
-from hydranet_ros.stereo_vo.result import Lost, VOResult, VOStatistics
+from hydranet_ros.stereo_vo.result import BRIDGED, Lost, VOResult, VOStatistics
 
 
 class _LostError(Exception):
@@ -85,6 +85,8 @@ class StereoVO:
 
     def _update(self, left: Image, right: Image, stamp_ns: int) -> VOResult:
         previous = self._frame
+        if previous is not None and np.array_equal(previous.left, left):
+            return self._bridge(stamp_ns, Lost.REPEATED_IMAGE, VOStatistics())
         if self._is_flat(left) or self._is_flat(right):
             return self._bridge(stamp_ns, Lost.FLAT_IMAGE, VOStatistics())
         frame = make_frame(stamp_ns, left, right, self.config)
@@ -93,6 +95,8 @@ class StereoVO:
         try:
             tracks, fresh, motion = self._follow(previous, frame)
         except _LostError as lost:
+            if lost.reason in BRIDGED:
+                return self._bridge(stamp_ns, lost.reason, lost.statistics)
             return self._start(frame, lost.reason, lost.statistics)
         seconds = 1e-9 * (stamp_ns - previous.stamp_ns)
         rate = lie.se3_log(motion.T_2_1) / seconds
@@ -100,7 +104,7 @@ class StereoVO:
         covariance = self._covariance.complete(
             motion.Sigma_2_1, motion.clustering, rate, seconds, self._depth_share(after)
         )
-        pose = RelativePose(motion.T_2_1, covariance, previous.stamp_ns, stamp_ns)
+        pose = RelativePose(motion.T_2_1, self._floored(covariance), previous.stamp_ns, stamp_ns)
         self._accept(motion, rate, replace(frame, features=np.concatenate([after, fresh])))
         statistics = VOStatistics(
             len(previous.features), len(tracks), int(motion.inliers.sum()), motion.scale
@@ -118,12 +122,20 @@ class StereoVO:
         guess = np.eye(4)
         if self._velocity is not None:
             guess = lie.se3_exp(self._velocity * 1e-9 * (frame.stamp_ns - previous.stamp_ns))
-        tracks, fresh = self._front().track(previous, frame, guess)
+        tracks, fresh = self._track(previous, frame, guess)
         motion = self._solve(previous, tracks, guess, frame.stamp_ns)
         if self._velocity is None:
-            tracks, fresh = self._front().track(previous, frame, motion.T_2_1)
+            tracks, fresh = self._track(previous, frame, motion.T_2_1)
             motion = self._solve(previous, tracks, motion.T_2_1, frame.stamp_ns)
         return tracks, fresh, motion
+
+    def _track(
+        self, previous: TrackedFrame, frame: TrackedFrame, guess: Array
+    ) -> tuple[Tracks, Array]:
+        found = self._front().track(previous, frame, guess)
+        if isinstance(found, Lost):
+            raise _LostError(found, VOStatistics(len(previous.features)))
+        return found
 
     def _depth_share(self, features: Array) -> float:
         """By what share the rectification error surely changes a typical feature's depth."""
@@ -153,7 +165,26 @@ class StereoVO:
             raise _LostError(Lost.TOO_FEW_INLIERS, statistics)
         inliers = np.zeros(len(tracks), dtype=bool)
         inliers[np.flatnonzero(agree)[motion.inliers]] = True
-        return replace(motion, inliers=inliers)
+        return self._with_rival(replace(motion, inliers=inliers), tracks, stamp_ns)
+
+    def _with_rival(self, motion: MotionFit, tracks: Tracks, stamp_ns: int) -> MotionFit:
+        """Widen the covariance where the other tracks agree on another motion.
+
+        When much of the image moves by itself, it is not known which motion is the camera's: the
+        covariance is that of the mixture, w (1 - w) delta delta^T with w the rival's share.
+        """
+        config, others = self.config, ~motion.inliers
+        count = int(motion.inliers.sum())
+        if others.sum() < max(config.min_inliers, config.rival_share * count):
+            return motion
+        rest = tracks.select(others)
+        pose, agree = self._sample(rest, motion.T_2_1, stamp_ns)
+        if agree.sum() < max(config.min_inliers, config.rival_share * count):
+            return motion
+        delta = lie.se3_log(pose @ lie.se3_inverse(motion.T_2_1))
+        share = float(agree.sum() / (agree.sum() + count))
+        widened = motion.Sigma_2_1 + share * (1.0 - share) * np.outer(delta, delta)
+        return replace(motion, Sigma_2_1=widened)
 
     def _refine(self, tracks: Tracks, pose: Array) -> MotionFit | None:
         """The motion of the tracks, None where they do not fix it."""
@@ -212,6 +243,18 @@ class StereoVO:
         if self._bridged > self.config.max_bridged_frames:
             self._frame, self._velocity = None, None
         return VOResult(stamp_ns, first, None, reason, statistics)
+
+    def _floored(self, covariance: Array) -> Array:
+        """No motion is known better than the floors say, whatever its residuals."""
+        metres, degrees = self.config.floor_m, self.config.floor_deg
+        least = np.array([metres**2] * 3 + [np.deg2rad(degrees) ** 2] * 3)
+        return covariance + np.diag(np.maximum(least - np.diagonal(covariance), 0.0))
+
+    def apply(self, config: StereoVOConfig) -> None:
+        """Go on with other settings; frames, velocity and rectification stay."""
+        self.config, self._detector = config, CornerDetector(config)
+        self._covariance.vibration.share = config.shake_share
+        self._covariance.calibration_share = config.calibration_share
 
     def _is_degenerate(self, motion: MotionFit) -> bool:
         """Whether some direction of the motion is all but free."""

@@ -13,10 +13,12 @@ class Lost(Enum):
 
     INITIALISING = "initialising: the first frame has nothing to be compared with"
     LONG_GAP = "long gap: the last frame is too long ago to be compared with"
+    REPEATED_IMAGE = "repeated image: the same bytes with a new stamp"
     FLAT_IMAGE = "flat image: black, white or without contrast"
     TOO_FEW_FEATURES = "too few features: blurred or without texture"
     NOT_A_STEREO_PAIR = "left and right do not match: not a rectified pair of one instant"
     SWAPPED_CAMERAS = "negative disparities: left and right are swapped"
+    CAMERAS_DISAGREE = "cameras disagree in time: one image of the pair is a frame late"
     TOO_FEW_TRACKS = "too few features could be followed from the previous frame"
     TOO_FEW_INLIERS = "too few tracks agree on one motion"
     DEGENERATE_GEOMETRY = "the tracked points do not fix the motion"
@@ -24,7 +26,14 @@ class Lost(Enum):
 
 # After these the next frame is compared with the same earlier one, after others with this one.
 BRIDGED = frozenset(
-    {Lost.FLAT_IMAGE, Lost.TOO_FEW_FEATURES, Lost.NOT_A_STEREO_PAIR, Lost.SWAPPED_CAMERAS}
+    {
+        Lost.REPEATED_IMAGE,
+        Lost.FLAT_IMAGE,
+        Lost.TOO_FEW_FEATURES,
+        Lost.NOT_A_STEREO_PAIR,
+        Lost.SWAPPED_CAMERAS,
+        Lost.CAMERAS_DISAGREE,
+    }
 )
 
 

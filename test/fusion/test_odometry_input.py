@@ -1,0 +1,157 @@
+"""Odometry as robots really send it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from hydranet_ros.errors import BadInput
+from hydranet_ros.fusion.config import FusionConfig
+from hydranet_ros.fusion.fusion import Fusion
+from hydranet_ros.fusion.odometry_input import (
+    OdometryInputConfig,
+    OdometryReader,
+    OdometrySample,
+)
+from hydranet_ros.geometry import lie
+from hydranet_ros.geometry.estimates import RelativePose
+
+SPEED = np.array([1.0, 0.0, 0.0, 0.0, 0.0, 0.5])  # wheels: forward, and a turn to the left
+SIGMA = np.diag([0.02, 0.02, 0.02, 0.01, 0.01, 0.01]) ** 2
+
+
+def drive(
+    count: int, rate_hz: float = 50.0, Sigma_twist: np.ndarray = SIGMA
+) -> list[OdometrySample]:
+    """A circle, with poses and twists."""
+    step_ns = round(1e9 / rate_hz)
+    return [
+        OdometrySample(
+            10**9 + i * step_ns,
+            "base_link",
+            lie.se3_exp(SPEED * i / rate_hz),
+            np.eye(6) * 1e-6 * (i + 1),
+            SPEED,
+            Sigma_twist,
+        )
+        for i in range(count)
+    ]
+
+
+def read(samples: list[OdometrySample], **settings: object) -> list[RelativePose | None]:
+    reader = OdometryReader(OdometryInputConfig(**settings))
+    return [reader.read(sample) for sample in samples]
+
+
+def with_axes(value: float, *axes: int) -> np.ndarray:
+    Sigma = SIGMA.copy()
+    for axis in axes:
+        Sigma[axis, axis] = value
+    return Sigma
+
+
+@pytest.mark.parametrize(
+    ("Sigma", "sigma_m", "sigma_rad"),
+    [
+        (np.zeros((6, 6)), 0.05, np.deg2rad(0.1)),
+        (with_axes(0.0, 2, 3, 4), 0.05, np.deg2rad(0.1)),
+        (with_axes(1e6, 2, 3, 4), None, None),
+    ],
+    ids=["zeros", "zeros on unused axes", "1e6 on z, roll, pitch"],
+)
+def test_covariances_are_read_axis_by_axis(
+    Sigma: np.ndarray, sigma_m: float | None, sigma_rad: float | None
+) -> None:
+    motion = read(drive(3, 10.0, Sigma))[-1]
+    assert motion is not None
+    sigmas = np.sqrt(np.diag(motion.Sigma_2_1))
+    filled = np.diagonal(Sigma)[:6] == 0.0
+    known = (np.diagonal(Sigma) < 1.0) & ~filled
+    np.testing.assert_allclose(sigmas[known], np.sqrt(np.diagonal(SIGMA))[known] * 0.1)
+    if sigma_m is not None and sigma_rad is not None:
+        expected = np.array([sigma_m] * 3 + [sigma_rad] * 3)
+        np.testing.assert_allclose(sigmas[filled], expected[filled])
+    else:
+        assert sigmas[2] > 1.0
+        assert sigmas[3:5].min() > 0.2
+
+
+@pytest.mark.parametrize("rate_hz", [10.0, 50.0, 100.0])
+def test_what_stands_in_for_a_covariance_is_per_time(rate_hz: float) -> None:
+    """Over a second the variances add up to the same, however many messages there are."""
+    motions = read(drive(round(rate_hz) + 1, rate_hz, np.zeros((6, 6))))[1:]
+    total = sum(motion.Sigma_2_1[0, 0] for motion in motions if motion is not None)
+    assert total == pytest.approx(10 * 0.05**2, rel=1e-6)
+
+
+@pytest.mark.parametrize("rate_hz", [10.0, 50.0])
+def test_floors_of_the_error_models_are_per_time(rate_hz: float) -> None:
+    config = FusionConfig(odometry="wheels")
+    motions = read(drive(round(rate_hz) + 1, rate_hz, SIGMA * 1e-12))[1:]
+    total = sum(config.wheels.covariance(m)[0, 0] for m in motions if m is not None)
+    floor = 10 * config.wheels.floor_m**2
+    assert total == pytest.approx(floor + config.wheels.scale * 10 * 0.05**2, rel=1e-3) or (
+        total == pytest.approx(floor, rel=1e-3)
+    )
+
+
+def test_all_axes_unknown_is_lost() -> None:
+    with pytest.raises(BadInput, match="no motion was measured"):
+        read(drive(2, Sigma_twist=np.eye(6) * 9999.0))
+    with pytest.raises(BadInput, match="no motion was measured"):
+        read(drive(2, Sigma_twist=np.full((6, 6), np.nan)))
+
+
+def standing(samples: list[OdometrySample]) -> list[OdometrySample]:
+    """Twist-only odometry: the pose never moves."""
+    return [replace(sample, T_w_b=np.eye(4)) for sample in samples]
+
+
+def test_a_pose_that_never_moves_is_noticed() -> None:
+    reader = OdometryReader()
+    motions = [reader.read(sample) for sample in standing(drive(20))]
+    for motion in motions[6:]:
+        assert motion is not None
+        np.testing.assert_allclose(lie.se3_log(motion.T_2_1), -SPEED / 50.0, atol=1e-12)
+    assert any("twist" in note for note in reader.notes)
+
+
+def test_a_robot_that_really_stands_is_not_taken_for_twist_only() -> None:
+    reader = OdometryReader()
+    still = [replace(sample, twist=np.zeros(6)) for sample in standing(drive(50))]
+    motions = [reader.read(sample) for sample in still][1:]
+    assert all(np.array_equal(m.T_2_1, np.eye(4)) for m in motions if m is not None)
+    assert not reader.notes
+
+
+@pytest.mark.parametrize("source", ["pose", "twist"])
+def test_the_source_can_be_chosen(source: str) -> None:
+    motion = read(standing(drive(20)), source=source)[-1]
+    assert motion is not None
+    moved = np.linalg.norm(lie.se3_log(motion.T_2_1))
+    assert (moved > 0.01) == (source == "twist")
+
+
+def test_twist_only_odometry_turns_the_fused_pose() -> None:
+    said: list[str] = []
+    fusion = Fusion(
+        FusionConfig(odometry="wheels", max_wait_s=0.0), warn=lambda _, text: said.append(text)
+    )
+    states = []
+    for sample in standing(drive(150)):
+        states += fusion.add_odometry(sample, np.eye(4))
+    turned = np.rad2deg(np.linalg.norm(lie.so3_log(states[-1].T_w_c[:3, :3])))
+    assert turned == pytest.approx(np.rad2deg(0.5 * 149 / 50.0), abs=5.0)
+    assert sum("twist" in text for text in said) == 1
+
+
+def test_wheels_of_which_z_roll_and_pitch_are_unknown_are_fused() -> None:
+    fusion = Fusion(FusionConfig(odometry="wheels", max_wait_s=0.0))
+    for sample in drive(150, Sigma_twist=with_axes(1e6, 2, 3, 4)):
+        states = fusion.add_odometry(sample, np.eye(4))
+    assert not states[-1].rejected
+    sigmas = np.sqrt(np.diag(states[-1].Sigma_c_w))
+    assert sigmas[[0, 1, 5]].max() < 1.0
+    assert np.isfinite(states[-1].T_w_c).all()
