@@ -100,8 +100,7 @@ class Fusion:
         """Take motions and rotations of the camera in; what comes together is fused together."""
         for measurement in measurements:
             source, stamp = source_of(measurement), measurement.stamp_2_ns
-            for process in self._due(source, stamp, partial(self._pairing.add, measurement)):
-                process()
+            self._arrive(source, stamp, partial(self._pairing.add, measurement))
         return self.poll()
 
     def add_odometry(self, sample: OdometrySample, T_b_c: Array | None) -> list[FusedState]:
@@ -109,16 +108,12 @@ class Fusion:
 
         A BadInput says why it gives no motion.
         """
-        for process in self._due(
-            ODOMETRY, sample.stamp_ns, partial(self._read_odometry, sample, T_b_c)
-        ):
-            process()
+        self._arrive(ODOMETRY, sample.stamp_ns, partial(self._read_odometry, sample, T_b_c))
         return self.poll()
 
     def lose_odometry(self, stamp_ns: int) -> list[FusedState]:
         """Note that odometry came without a sound pose: the next motion begins with the next."""
-        for process in self._due(ODOMETRY, stamp_ns, partial(self._lose_odometry, stamp_ns)):
-            process()
+        self._arrive(ODOMETRY, stamp_ns, partial(self._lose_odometry, stamp_ns))
         return self.poll()
 
     def passed(self, stamp_ns: int, *sources: str) -> list[FusedState]:
@@ -138,8 +133,8 @@ class Fusion:
 
     # --- steps -----------------------------------------------------------------------------------
 
-    def _due(self, source: str, stamp_ns: int, process: Callable[[], None]) -> list[Process]:
-        """What is to be processed now that a message came: it, others before it, or nothing."""
+    def _arrive(self, source: str, stamp_ns: int, process: Callable[[], None]) -> None:
+        """Process what is due now that a message came: it, others before it, or nothing."""
         arrival = self._order.add(source, stamp_ns, process)
         for stamp in arrival.outliers:
             self._say("stamp outlier", f"{source} at {stamp} ns is not used: a lone stamp")
@@ -150,7 +145,14 @@ class Fusion:
             self.state = None
             if self._on_reset is not None:
                 self._on_reset(f"stamps of {source} went back to {stamp_ns} ns")
-        return [each for _, each in arrival.items]
+        failed: BadInput | None = None
+        for _, due in arrival.items:
+            try:
+                due()
+            except BadInput as error:
+                failed = error  # what comes after it is processed all the same
+        if failed is not None:
+            raise failed
 
     def _read_odometry(self, sample: OdometrySample, T_b_c: Array | None) -> None:
         self._pairing.passed(ODOMETRY, sample.stamp_ns)
