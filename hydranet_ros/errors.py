@@ -10,8 +10,21 @@ from importlib.util import find_spec
 from os import PathLike
 
 
+def printable(text: str) -> str:
+    r"""One line that a terminal shows as it is: ESC becomes \x1b, a line feed \n.
+
+    Names of files and topics come from strangers; what they hold must not move the cursor.
+    """
+    return "".join(
+        each if each.isprintable() else each.encode("unicode_escape").decode() for each in text
+    )
+
+
 class HydraNetError(Exception):
     """Bad data or a bad environment: something the user can mend."""
+
+    def __str__(self) -> str:
+        return printable(super().__str__())
 
 
 class FileError(HydraNetError):
@@ -25,7 +38,7 @@ class FileError(HydraNetError):
 
     def __str__(self) -> str:
         where = f"{self.path}:{self.line}" if self.line is not None else f"{self.path}"
-        return f"{where}: {self.reason}"
+        return printable(f"{where}: {self.reason}")
 
 
 class BadInput(HydraNetError):  # noqa: N818 - it is the input that is bad
@@ -36,7 +49,7 @@ class BadInput(HydraNetError):  # noqa: N818 - it is the input that is bad
         self.kind, self.reason = kind, reason
 
     def __str__(self) -> str:
-        return self.reason
+        return printable(self.reason)
 
 
 # How to get the libraries that only a part of the package needs.

@@ -27,8 +27,11 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 import yaml
 
-from hydranet_ros.errors import FileError, HydraNetError
+from hydranet_ros.errors import FileError, HydraNetError, printable
 from hydranet_ros.files import read_text
+
+LARGEST_YAML = 1 << 18  # bytes
+DEEPEST = 20  # of what is nested in a file
 
 C = TypeVar("C", bound="Configuration")
 T = TypeVar("T")
@@ -175,6 +178,8 @@ def _checked(value: Any, kind: Any, item: Field[Any]) -> Any:
         return _checked_number(value, kind, item)
     if kind is Any:
         return value
+    if kind is str and isinstance(value, str) and "\0" in value:
+        raise _WrongValue("a text without NUL")
     if not isinstance(value, kind):
         raise _WrongValue(_KINDS.get(kind, f"a {getattr(kind, '__name__', kind)}"))
     return value
@@ -196,8 +201,11 @@ def _checked_number(value: Any, kind: type, item: Field[Any]) -> int | float:
     # bool is an int to Python, not to somebody who counts.
     if isinstance(value, bool) or not isinstance(value, int if kind is int else (int, float)):
         raise _WrongValue(expected)
-    if not isfinite(value) or (low is not None and value < low):
-        raise _WrongValue(expected)
+    try:
+        if not isfinite(value) or (low is not None and value < low):
+            raise _WrongValue(expected)
+    except OverflowError:  # a whole number beyond every float
+        raise _WrongValue(expected) from None
     if high is not None and value > high:
         raise _WrongValue(expected)
     return kind(value)
@@ -217,7 +225,10 @@ def _is_numeric(kind: Any) -> bool:
 
 
 def _shown(value: Any) -> str:
-    text = repr(value)
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # a number of thousands of digits, a list in itself
+        text = f"a {type(value).__name__}"
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
@@ -304,17 +315,50 @@ def _plain(value: Any) -> Any:
 
 def to_yaml(config: Configuration, comment: str = "") -> str:
     """The text of a configuration file, headed by a comment."""
-    lines = [f"# {line}".rstrip() for line in comment.splitlines()]
+    lines = [f"# {printable(line)}".rstrip() for line in comment.splitlines()]
     return "\n".join([*lines, yaml.safe_dump(dump(config), sort_keys=False)])
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML without aliases, by which a few lines become gigabytes, and without depth."""
+
+    _depth = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            raise ValueError("aliases (*name) are not read here: write the values out")
+        self._depth += 1
+        if self._depth > DEEPEST:
+            raise ValueError(f"it is nested more than {DEEPEST} deep")
+        try:
+            return super().compose_node(parent, index)
+        finally:
+            self._depth -= 1
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        if len(set(keys)) != len(keys):
+            twice = next(key for key in keys if keys.count(key) > 1)
+            raise ValueError(f"'{_shown(twice)}' is there twice")
+        return super().construct_mapping(node, deep)
+
+
+def from_yaml(text: str) -> Any:
+    """Plain values; a ValueError says in a line what is wrong."""
+    try:
+        return yaml.load(text, _Loader)
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
+    except (yaml.YAMLError, ValueError, TypeError, OverflowError) as error:
+        raise ValueError(" ".join(str(error).split()) or type(error).__name__) from None
 
 
 def read_yaml(path: str | PathLike[str]) -> dict[str, Any]:
     """The mapping that a YAML file holds."""
     try:
-        values = yaml.safe_load(read_text(path))
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise FileError(path, f"is not YAML: {reason}") from None
+        values = from_yaml(read_text(path, LARGEST_YAML))
+    except ValueError as error:
+        raise FileError(path, f"is not YAML: {error}") from None
     if values is None:
         return {}
     if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):
@@ -336,9 +380,9 @@ def configured(
         try:
             if not equals:
                 raise ValueError("expected NAME=VALUE")
-            base = update(base, {name.strip(): yaml.safe_load(value)})
-        except (ValueError, yaml.YAMLError, RecursionError) as error:
-            raise HydraNetError(f"--set {text}: {' '.join(str(error).split())}") from None
+            base = update(base, {name.strip(): from_yaml(value)})
+        except ValueError as error:
+            raise HydraNetError(f"--set {text}: {error}") from None
     return base
 
 

@@ -15,12 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hydranet_ros.datasets.source import Source
-from hydranet_ros.errors import HydraNetError, require
+from hydranet_ros.errors import BadInput, HydraNetError, require
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.camera import T_BASE_OPTICAL, Camera, Frame, Image, StereoCamera
 from hydranet_ros.geometry.estimates import RelativeRotation
 from hydranet_ros.geometry.lie import Array
 from hydranet_ros.geometry.odometer import LOST_VARIANCE
+from hydranet_ros.geometry.trajectory import FARTHEST_M
 
 require("a bag", "rosbags")
 
@@ -52,8 +53,12 @@ def pack(topic: str, kind: str, stamp_ns: int, content: Any) -> Message:
 
 
 def unpack(message: Message) -> Any:
-    """The content of a message."""
-    return STORE.deserialize_cdr(message.data, message.type)
+    """The content of a message; a BadInput where its bytes are not of its type."""
+    try:
+        return STORE.deserialize_cdr(message.data, message.type)
+    except Exception as error:  # rosbags lets through what NumPy and struct have
+        reason = f"a message of {message.topic} is damaged ({str(error) or type(error).__name__})"
+        raise BadInput("message", reason) from error
 
 
 def make(kind: str, **fields: Any) -> Any:
@@ -169,6 +174,10 @@ def quaternion(T: Array) -> Any:
 def pose_of(pose: Any) -> Array:
     """geometry_msgs/Pose as (4, 4)."""
     p, q = pose.position, pose.orientation
+    values = np.array([p.x, p.y, p.z, q.w, q.x, q.y, q.z])
+    length = float(np.linalg.norm(values[3:])) if np.isfinite(values).all() else 0.0
+    if not abs(length - 1.0) < 0.1 or not np.abs(values).max() < FARTHEST_M:
+        raise BadInput("pose", f"a pose is none: position and quaternion wxyz {values.tolist()}")
     rotation = lie.quaternion_to_matrix([q.w, q.x, q.y, q.z])
     return lie.se3_from(rotation, [p.x, p.y, p.z])
 

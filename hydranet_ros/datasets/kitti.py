@@ -11,12 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hydranet_ros.errors import FileError
-from hydranet_ros.files import read_text
+from hydranet_ros.files import LARGEST_IMAGE_FILE, image_size, read_bytes, read_lines
 from hydranet_ros.geometry.camera import Camera, Frame, Image, StereoCamera
 from hydranet_ros.geometry.lie import Array
 from hydranet_ros.geometry.trajectory import read_trajectory
 
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg")
+LONGEST_FOCAL_PX = 1e6
+LATEST_S = 9e9  # 64 bits hold so many seconds in nanoseconds
 
 
 class KittiFolder:
@@ -51,17 +53,24 @@ class KittiFolder:
         return len(self._images)
 
     def __iter__(self) -> Iterator[Frame]:
-        size: tuple[int, ...] | None = None
+        size: tuple[int, int] | None = None
         for stamp, paths in zip(self.stamps_ns, self._images, strict=True):
-            images = [_read_grey(path) for path in paths]
-            for path, image in zip(paths, images, strict=True):
-                size = size or image.shape
-                if image.shape != size:
-                    raise FileError(
-                        path,
-                        f"has {_size(image.shape)} pixels, the images before it {_size(size)}",
-                    )
+            images = []
+            for path in paths:
+                images.append(read_grey(path, size))
+                if size is None:
+                    height, width = size = images[0].shape
+                    self._check_centre(width, height)
             yield Frame(int(stamp), *images)
+
+    def _check_centre(self, width: int, height: int) -> None:
+        camera = self.camera.left if isinstance(self.camera, StereoCamera) else self.camera
+        if not (0.0 <= camera.cx <= width and 0.0 <= camera.cy <= height):
+            raise FileError(
+                self.folder / "calib.txt",
+                f"has its principal point at {camera.cx:g}, {camera.cy:g}, outside of the images "
+                f"of {width}x{height} pixels: is it of other images?",
+            )
 
     def _truth(self, poses: str | PathLike[str] | None) -> Array | None:
         path = Path(poses) if poses is not None else self._known_poses()
@@ -100,28 +109,42 @@ def _images(folder: Path) -> dict[str, Path]:
 
 
 def _read_times(path: Path, count: int) -> NDArray[np.int64]:
+    stamps: list[int] = []
+    for line, text in read_lines(path):
+        for word in text.split():
+            try:
+                seconds = float(word)
+            except ValueError as error:
+                raise FileError(path, str(error), line) from None
+            if len(stamps) == count:
+                continue
+            if not abs(seconds) < LATEST_S:
+                raise FileError(path, "times must be finite seconds, of at most 9e9", line)
+            stamps.append(round(seconds * 1e9))
+            if len(stamps) > 1 and stamps[-1] <= stamps[-2]:
+                raise FileError(path, "times must increase, by a nanosecond at least", line)
+    if len(stamps) < count:
+        raise FileError(path, f"has {len(stamps)} times for {count} frames")
+    return np.array(stamps, dtype=np.int64)
+
+
+def read_grey(path: Path, size: tuple[int, int] | None = None) -> Image:
+    """Read a whole grey image; one of another (height, width) is refused before it is decoded."""
+    data = read_bytes(path, LARGEST_IMAGE_FILE)
     try:
-        seconds = np.array([float(value) for value in read_text(path).split()])
+        width, height = image_size(data)
     except ValueError as error:
         raise FileError(path, str(error)) from None
-    if len(seconds) < count:
-        raise FileError(path, f"has {len(seconds)} times for {count} frames")
-    stamps = seconds[:count]
-    if not np.isfinite(stamps).all() or not (np.diff(stamps) > 0.0).all():
-        line = 2 + int(np.argmax(~(np.diff(stamps) > 0.0)))
-        raise FileError(path, "times must be finite and increase", line)
-    return np.round(stamps * 1e9).astype(np.int64)
-
-
-def _read_grey(path: Path) -> Image:
-    image = cv2.imread(str(path), cv2.IMREAD_GRAYSCALE)
-    if image is None:
-        raise FileError(path, "cannot be read as an image")
+    image = None
+    if size is None or size in ((height, width), (width, height)):  # a camera may turn its images
+        image = cv2.imdecode(np.frombuffer(data, dtype=np.uint8), cv2.IMREAD_GRAYSCALE)
+        if image is None:
+            raise FileError(path, "cannot be read as an image: copy it again")
+        height, width = image.shape
+    if size is not None and size != (height, width):
+        before = f"{size[1]}x{size[0]}"
+        raise FileError(path, f"has {width}x{height} pixels, the images before it {before}")
     return np.asarray(image, dtype=np.uint8)
-
-
-def _size(shape: tuple[int, ...]) -> str:
-    return f"{shape[1]}x{shape[0]}"
 
 
 def read_kitti_camera(path: str | PathLike[str], name: str = "P0") -> Camera:
@@ -153,7 +176,7 @@ def read_kitti_calibration(
 
 def _camera(path: Path, name: str, matrix: Array) -> Camera:
     fx, fy, cx, cy = (float(matrix[at]) for at in ((0, 0), (1, 1), (0, 2), (1, 2)))
-    if not min(fx, fy) > 0.0:
+    if not min(fx, fy) > 0.0 or max(fx, fy) > LONGEST_FOCAL_PX:
         raise FileError(path, f"{name} has focal lengths {fx} and {fy}: not a calibrated camera")
     if not np.allclose(matrix[:, :3], [[fx, 0.0, cx], [0.0, fy, cy], [0.0, 0.0, 1.0]]):
         raise FileError(path, f"{name} is not 'fx 0 cx Tx 0 fy cy Ty 0 0 1 Tz', a pinhole camera")
@@ -162,7 +185,7 @@ def _camera(path: Path, name: str, matrix: Array) -> Camera:
 
 def _projections(path: Path, names: tuple[str, ...]) -> list[Array]:
     found = {}
-    for number, line in enumerate(read_text(path).splitlines(), start=1):
+    for number, line in read_lines(path):
         name, _, values = line.partition(":")
         if name.strip() in names:
             found[name.strip()] = _projection(path, number, name.strip(), values)

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from os import PathLike
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +21,8 @@ from hydranet_ros.geometry.estimates import RelativePose, RelativeRotation
 from hydranet_ros.geometry.lie import Array
 from hydranet_ros.geometry.trajectory import (
     npz_keys,
-    open_npz,
     read_covariances,
+    read_npz,
     read_npz_array,
     read_trajectory,
 )
@@ -31,6 +30,7 @@ from hydranet_ros.geometry.trajectory import (
 VARIANTS = ("", "blur", "nc")
 GROUND_TRUTHS = ("T_w_c_gt_oxts", "T_w_c_gt_official")
 PERIOD_NS = 100_000_000
+LATEST_NS = 9e18
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,9 +97,7 @@ def _of_variant(variant: str) -> str:
 
 
 def _rotations(source: str, count: int) -> Array:
-    array = read_npz_array(source)
-    if array.shape != (count, 3, 3):
-        raise FileError(source, f"expected shape ({count}, 3, 3), got {array.shape}")
+    array = read_npz_array(source, (count, 3, 3))
     finite = np.isfinite(array).all(axis=(1, 2))
     if not finite.all():
         raise FileError(source, f"row {int(np.argmin(finite))} is not finite")
@@ -123,8 +121,8 @@ def _truth(path: str | PathLike[str], keys: list[str], count: int) -> Array | No
 def _stamps(path: str | PathLike[str], keys: list[str], count: int) -> NDArray[np.int64]:
     if "stamps_ns" not in keys:
         return np.arange(count, dtype=np.int64) * PERIOD_NS
-    with open_npz(Path(path)) as archive:
-        stamps = archive["stamps_ns"]
-    if stamps.shape != (count,) or stamps.dtype.kind != "i" or not (np.diff(stamps) > 0).all():
-        raise FileError(path, f"'stamps_ns' must be {count} increasing integers")
-    return stamps.astype(np.int64)
+    stamps = read_npz(path, "stamps_ns", "i", [(count,)]).astype(np.int64)
+    # Not their difference, which may overflow.
+    if not (stamps[1:] > stamps[:-1]).all() or np.abs(stamps.astype(float)).max() > LATEST_NS:
+        raise FileError(path, f"'stamps_ns' must be {count} increasing integers, up to 9e18")
+    return stamps

@@ -30,7 +30,8 @@ from hydranet_ros.datasets.sensor_messages import (
     rectified_camera,
     stereo_camera,
 )
-from hydranet_ros.errors import FileError, HydraNetError
+from hydranet_ros.errors import BadInput, FileError, HydraNetError
+from hydranet_ros.files import image_size
 from hydranet_ros.geometry.camera import Camera, Frame, Image, StereoCamera
 from hydranet_ros.geometry.lie import Array
 from hydranet_ros.geometry.stamps import PAIR_TOLERANCE_S, StampMatcher, Stamps
@@ -88,11 +89,17 @@ class Bag:
         return Frame(stamp, *images)
 
     def _pixels(self, message: Message) -> Image:
-        decode = grey_of_compressed if message.type == COMPRESSED_IMAGE else grey_of_raw
+        info = self._infos[message.topic]
         try:
-            image = decode(unpack(message))
-            check_shape(self._infos[message.topic], image.shape)
-        except HydraNetError as error:
+            content = unpack(message)
+            if message.type == COMPRESSED_IMAGE:
+                width, height = image_size(content.data)
+                check_shape(info, (height, width))  # before it is decoded
+                image = grey_of_compressed(content)
+            else:
+                image = grey_of_raw(content)
+            check_shape(info, image.shape)
+        except (HydraNetError, ValueError) as error:
             raise FileError(self.path, f"{message.topic}: {error}") from None
         return image if self._raw is None else self._raw.undistort(image)
 
@@ -162,18 +169,24 @@ def _matcher(names: CameraTopics) -> StampMatcher[Any]:
 
 
 def _survey(path: Path, names: CameraTopics) -> _Survey:
-    found, infos = _Survey(), {}
+    found, infos = _Survey(), dict[str, Any]()
     wanted = {*names.images, *names.infos, *filter(None, [names.ground_truth])}
     for message in read_messages(path, wanted):
-        if message.topic in names.images:
-            side = names.images.index(message.topic)
-            found.stamps.append((side, header_stamp(message.data)))
-        elif message.topic in names.infos:
-            if message.topic not in infos:
-                infos[message.topic] = unpack(message)
-        else:
-            info = infos.get(names.infos[0])
-            found.truth[header_stamp(message.data)] = _pose(path, message, info)
+        try:
+            if message.topic in names.images:
+                side = names.images.index(message.topic)
+                found.stamps.append((side, header_stamp(message.data)))
+            elif message.topic in names.infos:
+                if message.topic not in infos:
+                    infos[message.topic] = unpack(message)
+            else:
+                info = infos.get(names.infos[0])
+                found.truth[header_stamp(message.data)] = _pose(path, message, info)
+        except BadInput as error:
+            raise FileError(path, f"{message.topic}: {error}") from None
+    missing = [name for name in names.infos if name not in infos]
+    if missing:
+        raise FileError(path, f"has no message of {missing[0]}: record the calibration as well")
     found.calibrations = [infos[name] for name in names.infos]
     return found
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hydranet_ros.errors import FileError
-from hydranet_ros.files import read_text
+from hydranet_ros.files import LARGEST_IMAGE_FILE, image_size, read_bytes, read_lines, read_text
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.lie import Array
 
@@ -27,6 +27,7 @@ Image = NDArray[np.uint8]
 SCENES = ("chess", "fire", "heads", "office", "pumpkin", "redkitchen", "stairs")
 SUFFIXES = (".color.png", ".color.jpg")
 VALIDATION_SHARE, TEST_SHARE = 0.1, 0.2
+_LARGEST_POSE = 1 << 16  # bytes of a file
 
 
 @dataclass(eq=False)
@@ -96,7 +97,7 @@ def find_scenes(dataset: Path, names: Sequence[str] = ()) -> list[Path]:
 def _split(scene: Path, name: str) -> list[Path]:
     """`sequence3` in a split file is the folder seq-03."""
     folders = []
-    for number, line in enumerate(read_text(scene / name).splitlines(), start=1):
+    for number, line in read_lines(scene / name):
         if not line.strip():
             continue
         match = re.fullmatch(r"sequence\s*(\d+)", line.strip())
@@ -117,9 +118,14 @@ def _frames(folder: Path) -> list[Path]:
 
 def read_square(path: Path, size: int) -> Image:
     """The centre of an image, its shorter edge scaled to `size`: (size, size, 3), RGB."""
-    image = cv2.imread(str(path), cv2.IMREAD_COLOR)
+    data = read_bytes(path, LARGEST_IMAGE_FILE)
+    try:
+        image_size(data)
+    except ValueError as error:
+        raise FileError(path, str(error)) from None
+    image = cv2.imdecode(np.frombuffer(data, dtype=np.uint8), cv2.IMREAD_COLOR)
     if image is None:
-        raise FileError(path, "cannot be read as an image")
+        raise FileError(path, "cannot be read as an image: copy it again")
     scale = size / min(image.shape[:2])
     height, width = (max(size, round(n * scale)) for n in image.shape[:2])
     image = cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA)
@@ -137,7 +143,7 @@ def _rotation(image: Path) -> Array:
     """C_w_c from the pose file beside an image."""
     path = image.with_name(image.name.partition(".")[0] + ".pose.txt")
     try:
-        pose = np.array([float(value) for value in read_text(path).split()])
+        pose = np.array([float(value) for value in read_text(path, _LARGEST_POSE).split()])
     except ValueError as error:
         raise FileError(path, str(error)) from None
     if pose.shape != (16,) or not np.isfinite(pose).all():

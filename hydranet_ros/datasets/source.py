@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from hydranet_ros.datasets.kitti import KittiFolder
 from hydranet_ros.errors import HydraNetError, require
+from hydranet_ros.files import unreadable
 from hydranet_ros.geometry.camera import Camera, Frame, StereoCamera
 from hydranet_ros.geometry.lie import Array
 
@@ -59,12 +60,16 @@ def open_source(
         if poses is not None:
             raise HydraNetError("--poses: the simulated street knows its own poses")
         return SimulatedStreet(max_frames)
-    if is_bag(name):
+    try:
+        bag, folder = is_bag(name), Path(name).is_dir()
+    except (OSError, ValueError) as error:
+        raise unreadable(name, error) from None
+    if bag:
         require("a rosbag2", "rosbags")
         from hydranet_ros.datasets.rosbag import Bag
 
         return Bag(name, poses, max_frames, left_topic, right_topic, cameras)
-    if Path(name).is_dir():
+    if folder:
         return KittiFolder(name, poses, max_frames, cameras)
     raise HydraNetError(
         f"{name}: is not a folder with image_0, image_1, calib.txt, times.txt, nor a rosbag2, "
@@ -85,7 +90,10 @@ class SimulatedStreet:
         from hydranet_ros.simulation.config import StreetConfig
         from hydranet_ros.simulation.street import Street
 
-        config = StreetConfig() if max_frames is None else StreetConfig(frames=max_frames)
+        try:
+            config = StreetConfig() if max_frames is None else StreetConfig(frames=max_frames)
+        except ValueError as error:
+            raise HydraNetError(f"{STREET}: {error}") from None
         if size is not None:
             config = replace(config, width=size[0], height=size[1])
         self._street = Street(config)

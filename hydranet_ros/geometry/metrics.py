@@ -14,12 +14,14 @@ from typing import Literal, get_args
 
 import numpy as np
 
+from hydranet_ros.errors import HydraNetError
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.lie import Array
 from hydranet_ros.geometry.odometer import chain
 
 SEGMENT_LENGTHS_M = np.arange(100.0, 801.0, 100.0)
 DEVKIT_STRIDE = 10
+LEAST_SPREAD_M = 0.01  # of positions about their mean, for a scale to be found
 
 Alignment = Literal["none", "first", "SE3", "Sim3"]
 ALIGNMENTS: tuple[Alignment, ...] = get_args(Alignment)
@@ -186,6 +188,21 @@ def _mean_of_means(values: Array, groups: Array) -> float:
     return float(np.mean([values[groups == group].mean() for group in np.unique(groups)]))
 
 
+def _scale(p: Array, g: Array) -> float:
+    """The scale sum g . p / sum p . p; a path that stands still has none."""
+    for name, path in (("the truth", g), ("the estimate", p)):
+        spread = float(np.sqrt(np.mean(np.sum(path * path, axis=1))))
+        if spread < LEAST_SPREAD_M:
+            raise HydraNetError(
+                f"Sim3: {name} stands still (spread {spread:.2g} m), so that there is no scale: "
+                "align with SE3"
+            )
+    scale = float(np.sum(g * p)) / float(np.sum(p * p))
+    if not scale > 0.0:
+        raise HydraNetError("Sim3: the paths have nothing in common, so that there is no scale")
+    return scale
+
+
 def align(T_w_c_est: Array, T_w_c_gt: Array, alignment: Alignment) -> Array:
     """Move the estimate to the truth: not at all, at the first pose, or by least squares.
 
@@ -203,7 +220,6 @@ def align(T_w_c_est: Array, T_w_c_gt: Array, alignment: Alignment) -> Array:
     rotation = lie.project_to_so3(g0.T @ p0)
     scale = 1.0
     if alignment == "Sim3":
-        spread = float(np.sum(p0 * p0))
-        scale = float(np.sum(g0 * (p0 @ rotation.T))) / spread if spread > 0.0 else 1.0
+        scale = _scale(p0 @ rotation.T, g0)
     positions = scale * p0 @ rotation.T + g.mean(axis=0)
     return lie.se3_from(rotation @ T_w_c_est[:, :3, :3], positions)

@@ -7,20 +7,22 @@ check what they read, because a wrong trajectory evaluates to a plausible number
 from __future__ import annotations
 
 import re
+import struct
 import zipfile
-import zlib
+from array import array
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
+from typing import IO
 
 import numpy as np
-from numpy.lib.npyio import NpzFile
+from numpy.lib import format as npy
 from numpy.typing import ArrayLike, NDArray
 
 from hydranet_ros.errors import FileError, HydraNetError
-from hydranet_ros.files import read_text, whole_file
+from hydranet_ros.files import read_lines, whole_file
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.estimates import ROTATION_TOLERANCE
 from hydranet_ros.geometry.lie import Array
@@ -28,6 +30,12 @@ from hydranet_ros.geometry.stamps import Stamps, nearest_rows
 
 KITTI_COLUMNS = 12
 TUM_COLUMNS = 8
+LATEST_S = 9e9  # 64 bits hold so many seconds in nanoseconds
+FARTHEST_M = 1e9  # beyond it, squares and products of poses lose what is near
+LARGEST_ARRAY = 64 << 20  # bytes of an array: half a million poses
+LARGEST_DIRECTORY = 1 << 16  # bytes of an archive's table of contents
+# A covariance is symmetric up to how it was computed.
+SYMMETRY_TOLERANCE = 1e-6
 NPZ_SOURCE = re.compile(r"(?P<file>.+\.npz)(?::(?P<key>[^:]*))?")
 
 
@@ -70,71 +78,144 @@ def read_trajectory(source: str | PathLike[str]) -> Trajectory:
     )
 
 
-def npz_keys(path: str | PathLike[str]) -> list[str]:
-    """The names of the arrays in an archive."""
-    with open_npz(Path(path)) as archive:
-        return sorted(archive.files)
+def read_npz_array(source: str, *shapes: tuple[int, ...]) -> Array:
+    """Read the array that `FILE.npz:KEY` names, as float64, of one of some shapes.
+
+    Type, shape and size are those of its header, so that nothing else is ever read.
+    """
+    path, key = _npz_source(source)
+    array = read_npz(path, key, "fiu", shapes)
+    return array.astype(np.float64, copy=False)
 
 
-def read_npz_array(source: str) -> Array:
-    """Read the array that `FILE.npz:KEY` names, as float64."""
+def _npz_source(source: str) -> tuple[Path, str]:
     match = NPZ_SOURCE.fullmatch(source)
     if match is None:
         raise FileError(source, "arrays are read from FILE.npz:KEY")
-    path, key = Path(match["file"]), match["key"]
-    with open_npz(path) as archive:
-        if key not in archive.files:
+    return Path(match["file"]), match["key"] or ""
+
+
+def npz_keys(path: str | PathLike[str]) -> list[str]:
+    """The names of the arrays in an archive."""
+    with _opened_npz(Path(path)) as archive:
+        return _keys(archive)
+
+
+def read_npz(
+    path: str | PathLike[str],
+    key: str,
+    kinds: str,
+    shapes: Iterable[tuple[int, ...]] = (),
+    largest: int = LARGEST_ARRAY,
+) -> NDArray[np.generic]:
+    """Read an array of some kinds of numbers (`f`, `i`, ...) and one of some shapes, if any."""
+    path = Path(path)
+    with _opened_npz(path) as archive:
+        keys = _keys(archive)
+        if key not in keys:
             wanted = f"has no array '{key}'" if key else "needs the name of an array"
-            names = ", ".join(sorted(archive.files))
-            raise FileError(path, f"{wanted}: name one as FILE.npz:KEY, of {names}")
-        array = archive[key]
-    if not np.issubdtype(array.dtype, np.number):
-        raise FileError(path, f"array '{key}' is of type {array.dtype}, not of numbers")
-    return array.astype(np.float64)
+            raise FileError(path, f"{wanted}: name one as FILE.npz:KEY, of {', '.join(keys)}")
+        with archive.open(f"{key}.npy") as file:
+            shape, order, kind = _header(file)
+            if kind.kind not in kinds:
+                wanted = "whole" if kinds == "i" else "real"
+                raise FileError(path, f"array '{key}' is of type {kind}, not of {wanted} numbers")
+            expected = list(shapes)
+            if expected and shape not in expected:
+                text = " or ".join(map(str, expected))
+                raise FileError(f"{path}:{key}", f"expected shape {text}, got {shape}")
+            count = int(np.prod(shape, dtype=object))
+            if count * kind.itemsize > largest:
+                raise FileError(
+                    f"{path}:{key}", f"has shape {shape}: at most {largest >> 20} MB are read"
+                )
+            data = file.read(count * kind.itemsize)
+    if len(data) != count * kind.itemsize:
+        raise FileError(path, f"is cut off in array '{key}': copy it again")
+    flat = np.frombuffer(data, dtype=kind)
+    return flat.reshape(shape, order="F" if order else "C")
+
+
+def _keys(archive: zipfile.ZipFile) -> list[str]:
+    return sorted(n.removesuffix(".npy") for n in archive.namelist() if n.endswith(".npy"))
+
+
+def _header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[np.generic]]:
+    read = npy.read_array_header_2_0
+    if npy.read_magic(file) == (1, 0):
+        read = npy.read_array_header_1_0
+    shape, order, kind = read(file)
+    if any(n < 0 for n in shape):
+        raise ValueError(f"shape {shape}")
+    return shape, order, kind
 
 
 @contextmanager
-def open_npz(path: Path) -> Iterator[NpzFile]:
+def _opened_npz(path: Path) -> Iterator[zipfile.ZipFile]:
     """Open an archive; whatever is wrong with it or its arrays is a FileError."""
     try:
-        # allow_pickle stays off: an archive from elsewhere must not run code.
-        with path.open("rb") as file, np.load(file) as archive:
-            if not isinstance(archive, NpzFile):
-                raise FileError(path, "is a single array, not an .npz archive")
-            yield archive
+        with path.open("rb") as file:
+            _check_directory(path, file)
+            # Read here and not by numpy.load, which may run code from an archive when asked to.
+            with zipfile.ZipFile(file) as archive:
+                yield archive
+    except HydraNetError:
+        raise
     except OSError as error:
         raise FileError(path, f"cannot be read: {error.strerror or error}") from None
-    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise FileError(path, f"is not a usable .npz archive: {error}") from None
+    except Exception as error:  # zipfile, zlib, lzma and NumPy's header parser have many
+        reason = str(error) or type(error).__name__
+        raise FileError(path, f"is not a usable .npz archive: {reason}") from error
+
+
+def _check_directory(path: Path, file: IO[bytes]) -> None:
+    """Refuse a table of contents that would take long or much memory to read."""
+    if file.read(6) == npy.MAGIC_PREFIX:
+        raise FileError(path, "is a single array, not an .npz archive: use numpy.savez")
+    size = file.seek(0, 2)
+    file.seek(max(0, size - (1 << 16) - 64))
+    tail = file.read()
+    at = tail.rfind(b"PK\5\6")
+    if at < 0:
+        raise ValueError("it has no table of contents")
+    if struct.unpack_from("<I", tail, at + 12)[0] > LARGEST_DIRECTORY or b"PK\6\7" in tail:
+        raise FileError(path, "has too many arrays, or is larger than 4 GB")
+    file.seek(0)
 
 
 def read_covariances(source: str, count: int, size: int | None = None) -> Array:
     """Read (count, 3, 3) or (count, 6, 6) covariances of frame-to-frame motion: `FILE.npz:KEY`."""
-    array = read_npz_array(source)
-    shapes = [(count, n, n) for n in ((3, 6) if size is None else (size,))]
-    if array.shape not in shapes:
-        expected = " or ".join(map(str, shapes))
-        raise FileError(source, f"expected shape {expected}, got {array.shape}")
-    bad = ~np.isfinite(array).all(axis=(1, 2))
-    _reject(source, bad, None, "is not finite")
-    symmetric = 0.5 * (array + np.swapaxes(array, -1, -2))
-    _reject(source, np.linalg.eigvalsh(symmetric)[:, 0] <= 0.0, None, "is not positive definite")
+    array = read_npz_array(source, *((count, n, n) for n in ((3, 6) if size is None else (size,))))
+    _reject(source, ~np.isfinite(array).all(axis=(1, 2)), None, "is not finite")
+    transposed = np.swapaxes(array, -1, -2)
+    skew, largest = (np.abs(each).max(axis=(1, 2)) for each in (array - transposed, array))
+    _reject(source, skew > SYMMETRY_TOLERANCE * largest, None, "is not symmetric: no covariance")
+    symmetric = 0.5 * (array + transposed)
+    _reject(source, ~_is_positive(symmetric), None, "is not positive definite")
     return symmetric
+
+
+def _is_positive(symmetric: Array) -> NDArray[np.bool_]:
+    """Whether matrices are positive definite, and not so near to it that inverses overflow."""
+    with np.errstate(all="ignore"):
+        values = np.linalg.eigvalsh(symmetric)
+    return np.asarray((values[:, 0] > 1e-30) & (values[:, -1] < 1e30))
 
 
 def _read_numbers(path: Path) -> tuple[Array, list[int]]:
     """All rows of numbers of a text file, and the line each stands on."""
-    rows: list[list[float]] = []
-    lines: list[int] = []
-    for number, line in enumerate(read_text(path).splitlines(), start=1):
+    numbers, lines = array("d"), []
+    columns: int | None = None
+    for number, line in read_lines(path):
         content = line.split("#", 1)[0].replace(",", " ").split()
         if not content:
             continue
-        rows.append(_row(path, number, content, len(rows[0]) if rows else None))
+        numbers.extend(_row(path, number, content, columns))
+        columns = len(content)
         lines.append(number)
-    if not rows:
+    if columns is None:
         raise FileError(path, "is empty: no pose in it")
-    return np.array(rows), lines
+    return np.array(numbers).reshape(-1, columns), lines
 
 
 def _row(path: Path, line: int, content: list[str], columns: int | None) -> list[float]:
@@ -169,7 +250,8 @@ def _poses_from_tum(path: Path, numbers: Array, lines: list[int]) -> Array:
 
 def _stamps(path: Path, numbers: Array, lines: list[int]) -> Stamps:
     seconds = numbers[:, 0]
-    _reject(str(path), ~np.isfinite(seconds), lines, "has a stamp that is not finite")
+    far = ~(np.abs(seconds) < LATEST_S)
+    _reject(str(path), far, lines, "has a stamp that is not finite, or beyond 9e9 s")
     # A double holds seconds since 1970 to 0.24 us only; that is all a TUM file can say.
     stamps = np.round(seconds * 1e9).astype(np.int64)
     backwards = np.concatenate([[False], np.diff(stamps) <= 0])
@@ -185,6 +267,8 @@ def _checked(
     if len(poses) == 0:
         raise FileError(name, "is empty: no pose in it")
     _reject(name, ~np.isfinite(poses).all(axis=(1, 2)), lines, "is not finite")
+    far = ~(np.abs(poses) < FARTHEST_M).all(axis=(1, 2))
+    _reject(name, far, lines, f"is more than {FARTHEST_M:g} m away")
     rotations = poses[:, :3, :3]
     defect = np.abs(rotations @ lie.so3_inverse(rotations) - np.eye(3)).max(axis=(1, 2))
     improper = (defect > ROTATION_TOLERANCE) | (np.linalg.det(rotations) < 0.0)

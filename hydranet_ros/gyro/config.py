@@ -14,9 +14,9 @@ from hydranet_ros.gyro.grid import CanonicalGrid
 from hydranet_ros.settings import Configuration, section, setting
 
 _WIDEST = 65536  # units of a layer
-_LARGEST_INPUT = 16_000_000
+_LARGEST_INPUT = 4_000_000
 _TINY = 1e-6  # the least of what must be positive
-LEAST_SCALE, LARGEST_SCALE = 1e-3, 1e3  # of a calibration
+LEAST_SCALE, LARGEST_SCALE = 0.01, 1e3  # of a calibration
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,9 @@ and never runs code from the file.
 
 from __future__ import annotations
 
+import hashlib
 import json
+import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from os import PathLike
@@ -19,13 +21,16 @@ from safetensors.torch import save
 from torch import Tensor
 
 from hydranet_ros.errors import FileError
-from hydranet_ros.files import whole_file
+from hydranet_ros.files import unreadable, whole_file
 from hydranet_ros.gyro.config import Calibration, NetworkConfig
+from hydranet_ros.gyro.epipolar import grid_points
 from hydranet_ros.gyro.network import HydraNet
 from hydranet_ros.settings import Configuration, complete, dump, setting
 
 FORMAT_VERSION = 1
-_KEY = "hydranet"
+_KEY, _DIGEST = "hydranet", "sha256"
+# A header is parsed before it can be checked, and a file read before it is known to be sound.
+LARGEST_HEADER, LARGEST_FILE = 1 << 20, 256 << 20
 _SECTIONS = {"format_version", "network", "calibration", "provenance"}
 
 
@@ -38,7 +43,7 @@ class Provenance(Configuration):
     )
     command: str = setting("", "the command that trained them")
     data: str = setting("", "what they were trained on, in words")
-    seed: int = setting(0, "seed of the training")
+    seed: int = setting(0, "seed of the training", 0, 2**63 - 1)
     validation: Mapping[str, float] = setting({}, "figures on held-out data, with units", None)
 
 
@@ -69,7 +74,8 @@ def save_weights(path: str | PathLike[str], weights: Weights) -> None:
         name: value.detach().to("cpu").contiguous()
         for name, value in weights.model.state_dict().items()
     }
-    content = save(tensors, {_KEY: json.dumps(description, allow_nan=False)})
+    text = json.dumps(description, allow_nan=False)
+    content = save(tensors, {_KEY: text, _DIGEST: _digest(text, tensors)})
     with whole_file(path) as file:
         file.write(content)
 
@@ -78,20 +84,59 @@ def load_weights(path: str | PathLike[str]) -> Weights:
     """Read a file written by `save_weights`; the model is in evaluation mode, on the CPU."""
     path = Path(path)
     try:
-        with path.open("rb"), safe_open(path, framework="pt", device="cpu") as file:
+        _check_header(path)
+        with safe_open(path, framework="pt", device="cpu") as file:
             metadata = file.metadata() or {}
             config, calibration, provenance = _description(path, metadata)
             model = _empty_model(path, config)
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except OSError as error:
-        raise FileError(path, f"cannot be read: {error.strerror or error}") from None
+            wanted = model.state_dict()
+            _check_names(path, set(file.keys()), set(wanted))
+            for name, value in wanted.items():
+                _same(
+                    path, name, "shape", tuple(file.get_slice(name).get_shape()), (*value.shape,)
+                )
+            tensors = {name: file.get_tensor(name) for name in wanted}
+    except (OSError, ValueError) as error:
+        raise unreadable(path, error) from None
     except SafetensorError as error:
         raise FileError(
             path, f"is not a safetensors file, or is damaged ({error}): fetch it again"
         ) from None
-    _check_tensors(path, tensors, model.state_dict())
+    _check_tensors(path, tensors, wanted)
+    if _DIGEST in metadata and metadata[_DIGEST] != _digest(metadata[_KEY], tensors):
+        raise FileError(path, "was changed after it was made, or is damaged: fetch it again")
+    _check_grid(path, config, tensors)
     model.load_state_dict(tensors, assign=True)
     return Weights(model.eval(), calibration, provenance)
+
+
+def _digest(description: str, tensors: Mapping[str, Tensor]) -> str:
+    """Of everything that an estimate depends on."""
+    found = hashlib.sha256(description.encode())
+    for name in sorted(tensors):
+        found.update(name.encode())
+        found.update(tensors[name].contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+    return found.hexdigest()
+
+
+def _check_header(path: Path) -> None:
+    with path.open("rb") as file:
+        start, size = file.read(8), file.seek(0, 2)
+    if len(start) == 8 and struct.unpack("<Q", start)[0] > LARGEST_HEADER:
+        raise FileError(path, "is not a safetensors file, or is damaged: fetch it again")
+    if size > LARGEST_FILE:
+        raise FileError(path, f"has {size >> 20} MB, at most {LARGEST_FILE >> 20} are read")
+
+
+def _check_grid(path: Path, config: NetworkConfig, tensors: Mapping[str, Tensor]) -> None:
+    """The cells that a network was trained on are stored with it: the grid must be theirs."""
+    points = tensors.get("body.points")
+    if points is not None and config.grid is not None:
+        apart = (points - grid_points(config.grid)[None]).abs().max()
+        if not float(apart) <= 1e-3 * config.grid.cell:
+            raise FileError(
+                path, "has a grid that is not the one of its network: fetch or train it again"
+            )
 
 
 def _description(
@@ -102,13 +147,13 @@ def _description(
     try:
         description: Any = json.loads(metadata[_KEY])
         version = description["format_version"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise FileError(path, "has a damaged description of its network: fetch it again") from None
-    if version != FORMAT_VERSION:
+    if isinstance(version, bool) or version != FORMAT_VERSION:
         raise FileError(
             path,
-            f"has format version {version!r}, and this hydranet_ros reads {FORMAT_VERSION}: "
-            "use weights and package of the same release",
+            f"has format version {str(version)[:20]}, and this hydranet_ros reads "
+            f"{FORMAT_VERSION}: use weights and package of the same release",
         )
     try:
         if set(description) != _SECTIONS:
@@ -120,7 +165,7 @@ def _description(
             complete(Calibration, description["calibration"]),
             complete(Provenance, description["provenance"]),
         )
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise FileError(path, f"describes no network that is known here: {error}") from None
 
 
@@ -133,20 +178,23 @@ def _empty_model(path: Path, config: NetworkConfig) -> HydraNet:
         raise FileError(path, f"describes a network that cannot be built: {error}") from None
 
 
-def _check_tensors(path: Path, found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> None:
-    for state, names in (("lacks", set(wanted) - set(found)), ("has", set(found) - set(wanted))):
+def _check_names(path: Path, found: set[str], wanted: set[str]) -> None:
+    for state, names in (("lacks", wanted - found), ("has", found - wanted)):
         if names:
             raise FileError(
                 path,
                 f"{state} tensor {min(names)!r} (and {len(names) - 1} more), against its own "
                 "description: fetch or train it again",
             )
+
+
+def _same(path: Path, name: str, what: str, got: object, want: object) -> None:
+    if got != want:
+        raise FileError(path, f"tensor {name!r} has {what} {got} instead of {want}")
+
+
+def _check_tensors(path: Path, found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> None:
     for name, value in found.items():
-        for what, got, want in (
-            ("shape", tuple(value.shape), tuple(wanted[name].shape)),
-            ("type", value.dtype, wanted[name].dtype),
-        ):
-            if got != want:
-                raise FileError(path, f"tensor {name!r} has {what} {got} instead of {want}")
+        _same(path, name, "type", value.dtype, wanted[name].dtype)
         if value.is_floating_point() and not value.isfinite().all():
             raise FileError(path, f"tensor {name!r} is not finite: the training had diverged")

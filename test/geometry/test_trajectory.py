@@ -129,7 +129,7 @@ def test_npz_arrays_are_read_by_key(tmp_path: Path) -> None:
         (":absent", "has no array 'absent'"),
         (":cut", "expected poses of shape (N, 4, 4), got (3, 3, 4)"),
         (":empty", "is empty"),
-        (":text", "not of numbers"),
+        (":text", "not of real numbers"),
     ],
 )
 def test_bad_npz_keys_say_why(tmp_path: Path, key: str, why: str) -> None:
@@ -155,7 +155,7 @@ def test_an_archive_that_is_none_is_refused(tmp_path: Path) -> None:
 
 def test_pickled_arrays_are_never_loaded(tmp_path: Path) -> None:
     np.savez(tmp_path / "file.npz", a=np.array([{"run": "me"}], dtype=object))
-    with pytest.raises(FileError, match="not a usable"):
+    with pytest.raises(FileError, match="'a' is of type object, not of real numbers"):
         read_trajectory(f"{tmp_path / 'file.npz'}:a")
 
 
