@@ -169,7 +169,7 @@ class StereoVOConfig(Configuration):
     floor_m: float = setting(0.0005, "Least standard deviation of a translation, in metres")
     floor_deg: float = setting(0.001, "Least standard deviation of a rotation, in degrees")
     rival_share: float = setting(
-        0.4,
+        0.25,
         "Where so large a share of the inliers' number agrees on another motion, the covariance "
         "is widened by the difference",
         0.01,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import cv2
 import numpy as np
@@ -15,25 +16,41 @@ from hydranet_ros.stereo_vo.motion import Tracks, transform
 from hydranet_ros.stereo_vo.rectification import RectificationError
 from hydranet_ros.stereo_vo.result import Lost
 
-# Vertical motion of a feature from which on it tells whether left and right are of one instant.
-LEAST_MOVED_PX = 1.5
+# Whether left and right are of one instant is told by corners that move vertically by this much,
+# if there are so many of them, of a sample of this size.
+LEAST_MOVED_PX, FEWEST_MOVED, LAG_CORNERS = 1.5, 8, 50
+LAG_ROWS_PX = 40.0
 
 
 @dataclass(frozen=True, eq=False)
 class TrackedFrame:
-    """A stereo frame: images, also smoothed, and (n, 4) features (u, v, u_right, v_right)."""
+    """A stereo frame: images, also smoothed, and (n, 4) features (u, v, u_right, v_right).
+
+    `corners` (m, 2) are corners of the left image, whether the right one has them in their row or
+    not.
+    """
 
     stamp_ns: int
     left: Image
     right: Image
     smooth: tuple[Array, Array]
     features: Array
+    corners: Array
+
+
+class Followed(NamedTuple):
+    """What was followed from one frame to the next: tracks, new (n, 4) features, all corners."""
+
+    tracks: Tracks
+    fresh: Array
+    corners: Array
 
 
 def make_frame(stamp_ns: int, left: Image, right: Image, config: StereoVOConfig) -> TrackedFrame:
     """A frame without features; the images are copied, as callers reuse their buffers."""
     smoothed = smooth(left, config), smooth(right, config)
-    return TrackedFrame(stamp_ns, left.copy(), right.copy(), smoothed, np.zeros((0, 4)))
+    none = np.zeros((0, 4))
+    return TrackedFrame(stamp_ns, left.copy(), right.copy(), smoothed, none, none[:, :2])
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,8 +62,8 @@ class Front:
     _detector: CornerDetector
     rectification: RectificationError
 
-    def start(self, frame: TrackedFrame) -> Array | Lost:
-        """The (n, 4) features of a frame that nothing is known about, or why there are none."""
+    def start(self, frame: TrackedFrame) -> TrackedFrame | Lost:
+        """A frame that nothing is known about with its features, or why there are none."""
         config = self._config
         corners = self._detector.detect(frame.left, np.zeros((0, 2)), config.max_features)
         if len(corners) < config.min_features:
@@ -55,15 +72,13 @@ class Front:
         features = np.concatenate([corners, where], axis=1)[found]
         valid = self._valid(features)
         if valid.sum() >= config.min_features:
-            return features[valid]
+            return replace(frame, features=features[valid], corners=corners)
         negative = int(np.sum(features[:, 0] < features[:, 2]))
         swapped = negative > max(config.min_features, 2 * int(valid.sum()))
         return Lost.SWAPPED_CAMERAS if swapped else Lost.NOT_A_STEREO_PAIR
 
-    def track(
-        self, previous: TrackedFrame, frame: TrackedFrame, guess: Array
-    ) -> tuple[Tracks, Array] | Lost:
-        """Tracks that agree both ways round, and the (n, 4) features that are new; or why not."""
+    def track(self, previous: TrackedFrame, frame: TrackedFrame, guess: Array) -> Followed:
+        """Tracks that agree both ways round, and the features that are new."""
         config, before = self._config, previous.features
         expected = self._expected(before, guess)
         left, right = self._exposed_as(frame, previous, expected)
@@ -76,26 +91,28 @@ class Front:
         fresh = self._detector.detect(frame.left, now, config.max_features - len(now))
         matched, seen, new = self._match(frame, now, fresh, start)
         after = np.concatenate([now, matched], axis=1)
-        if self._out_of_step(before[seen], after[seen]):
-            return Lost.CAMERAS_DISAGREE
         found &= seen & self._valid(after)
         found &= np.linalg.norm(matched - direct, axis=1) < config.circle_px
-        return Tracks(before[found], after[found]), new
+        return Followed(Tracks(before[found], after[found]), new, np.concatenate([fresh, now]))
 
-    def _out_of_step(self, before: Array, after: Array) -> bool:
-        """Whether left and right are of different instants, from (n, 4) features of two frames.
+    def lag(self, previous: TrackedFrame, frame: TrackedFrame) -> float | None:
+        """By how many frames left and right are apart in time; None where nothing tells.
 
-        In a rectified pair of one instant a feature is in the same row of both images. If the
-        right image is a frame late, it is where the left one was a frame ago: the rows differ by
-        the feature's own vertical motion.
+        In a rectified pair of one instant a point is in the same row of both images. If the right
+        image is a frame late, it shows the point where the left one had it a frame ago: the rows
+        differ by the point's own vertical motion.
         """
-        moved = after[:, 1] - before[:, 1]
-        moving = np.abs(moved) > LEAST_MOVED_PX
-        if moving.sum() < self._config.min_features:
-            return False
-        y = self.corrected(after[moving])
-        lag = (y[:, 3] - y[:, 1]) / moved[moving]
-        return bool(np.abs(np.median(lag)) > self._config.lag_share)
+        corners = previous.corners[:: max(len(previous.corners) // LAG_CORNERS, 1)]
+        now, found, _ = follow(previous.left, frame.left, corners, corners, self._config)
+        moved = now[:, 1] - corners[:, 1]
+        used = found & (np.abs(moved) > LEAST_MOVED_PX)
+        if used.sum() < FEWEST_MOVED:
+            return None
+        where, seen = match_blindly(frame.left, frame.right, now[used], self._config, LAG_ROWS_PX)
+        if seen.sum() < FEWEST_MOVED:
+            return None
+        y = self.corrected(np.concatenate([now[used], where], axis=1)[seen])
+        return float(np.median((y[:, 1] - y[:, 3]) / moved[used][seen]))
 
     def _exposed_as(
         self, frame: TrackedFrame, previous: TrackedFrame, expected: Array
@@ -251,18 +268,24 @@ def inside(pixels: Array, image: Image, config: StereoVOConfig) -> Mask:
 
 
 def match_blindly(
-    left: Image, right: Image, pixels: Array, config: StereoVOConfig
+    left: Image,
+    right: Image,
+    pixels: Array,
+    config: StereoVOConfig,
+    rows_apart: float | None = None,
 ) -> tuple[Array, Mask]:
     """Stereo matches without any idea of depth: the best of several starts per feature.
 
-    Disparities of either sign are returned, so that swapped cameras can be told.
+    Disparities of either sign are returned, so that swapped cameras can be told. Matches further
+    apart than `rows_apart` pixels are left out, by default than `row_px`.
     """
+    rows = config.row_px if rows_apart is None else rows_apart
     best = np.zeros_like(pixels)
     best_error = np.full(len(pixels), np.inf)
     for share in _BLIND_SHARES:
         start = pixels - (share * left.shape[1], 0.0)
         where, found, error = follow(left, right, pixels, start, config)
-        found &= np.abs(where[:, 1] - pixels[:, 1]) < config.row_px
+        found &= np.abs(where[:, 1] - pixels[:, 1]) < rows
         better = found & (error < best_error)
         best[better], best_error[better] = where[better], error[better]
     back, found, _ = follow(right, left, best, pixels, config)

@@ -15,7 +15,7 @@ standard deviation.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,7 +66,7 @@ class MotionFit:
 
     `clustering` compares the scatter of the gradients summed over image patches with what
     independent residuals would make it, 1. `message` is the (9, 9) information and (9,)
-    information vector of this pair about theta.
+    information vector of this pair about theta. `rivals` are tracks that agree on another motion.
     """
 
     T_2_1: Array
@@ -75,6 +75,7 @@ class MotionFit:
     scale: float
     clustering: float
     message: tuple[Array, Array]
+    rivals: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=bool))
 
 
 @dataclass(frozen=True, eq=False)

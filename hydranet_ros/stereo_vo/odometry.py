@@ -14,7 +14,7 @@ from hydranet_ros.geometry.lie import Array
 from hydranet_ros.stereo_vo.config import StereoVOConfig
 from hydranet_ros.stereo_vo.covariance import CovarianceModel
 from hydranet_ros.stereo_vo.features import CornerDetector, Mask
-from hydranet_ros.stereo_vo.front_end import Front, TrackedFrame, make_frame
+from hydranet_ros.stereo_vo.front_end import Followed, Front, TrackedFrame, make_frame
 from hydranet_ros.stereo_vo.motion import (
     MotionFit,
     MotionSolver,
@@ -25,7 +25,10 @@ from hydranet_ros.stereo_vo.motion import (
 )
 from hydranet_ros.stereo_vo.noise import TrackNoise
 from hydranet_ros.stereo_vo.rectification import RectificationError, offset_basis
-from hydranet_ros.stereo_vo.result import BRIDGED, Lost, VOResult, VOStatistics
+from hydranet_ros.stereo_vo.result import Lost, VOResult, VOStatistics
+
+# Whether left and right are of one instant is tested at starts, and once in so many frames.
+LAG_EVERY = 10
 
 
 class _LostError(Exception):
@@ -49,6 +52,7 @@ class StereoVO:
     def reset(self) -> None:
         """Forget everything, the rectification error included."""
         self._forget_frames()
+        self._lag, self._since_lag = 0.0, LAG_EVERY  # of the right image, in frames
         self._rectification = RectificationError.prior()
         self._covariance = CovarianceModel(self.config.shake_share, self.config.calibration_share)
 
@@ -85,7 +89,9 @@ class StereoVO:
 
     def _update(self, left: Image, right: Image, stamp_ns: int) -> VOResult:
         previous = self._frame
-        if previous is not None and np.array_equal(previous.left, left):
+        if previous is not None and (
+            np.array_equal(previous.left, left) or np.array_equal(previous.right, right)
+        ):
             return self._bridge(stamp_ns, Lost.REPEATED_IMAGE, VOStatistics())
         if self._is_flat(left) or self._is_flat(right):
             return self._bridge(stamp_ns, Lost.FLAT_IMAGE, VOStatistics())
@@ -93,10 +99,10 @@ class StereoVO:
         if previous is None:
             return self._start(frame, Lost.INITIALISING, VOStatistics())
         try:
-            tracks, fresh, motion = self._follow(previous, frame)
+            self._check_step(previous, frame)
+            found, motion = self._follow(previous, frame)
+            tracks = found.tracks
         except _LostError as lost:
-            if lost.reason in BRIDGED:
-                return self._bridge(stamp_ns, lost.reason, lost.statistics)
             return self._start(frame, lost.reason, lost.statistics)
         seconds = 1e-9 * (stamp_ns - previous.stamp_ns)
         rate = lie.se3_log(motion.T_2_1) / seconds
@@ -105,15 +111,26 @@ class StereoVO:
             motion.Sigma_2_1, motion.clustering, rate, seconds, self._depth_share(after)
         )
         pose = RelativePose(motion.T_2_1, self._floored(covariance), previous.stamp_ns, stamp_ns)
-        self._accept(motion, rate, replace(frame, features=np.concatenate([after, fresh])))
+        kept = tracks.after[motion.inliers | motion.rivals]
+        features = np.concatenate([kept, found.fresh])
+        self._accept(motion, rate, replace(frame, features=features, corners=found.corners))
         statistics = VOStatistics(
             len(previous.features), len(tracks), int(motion.inliers.sum()), motion.scale
         )
         return VOResult(stamp_ns, previous.stamp_ns, pose, None, statistics)
 
-    def _follow(
-        self, previous: TrackedFrame, frame: TrackedFrame
-    ) -> tuple[Tracks, Array, MotionFit]:
+    def _check_step(self, previous: TrackedFrame, frame: TrackedFrame) -> None:
+        """A _LostError where left and right are not of one instant; tested now and then."""
+        self._since_lag += 1
+        late = abs(self._lag) > self.config.lag_share
+        if self._since_lag >= LAG_EVERY or late or self._velocity is None:
+            lag = self._front().lag(previous, frame)
+            if lag is not None:
+                self._lag, self._since_lag = lag, 0
+        if abs(self._lag) > self.config.lag_share:
+            raise _LostError(Lost.CAMERAS_DISAGREE, VOStatistics(len(previous.features)))
+
+    def _follow(self, previous: TrackedFrame, frame: TrackedFrame) -> tuple[Followed, MotionFit]:
         """Tracks, new features and motion.
 
         Without a velocity, track again with the motion found: what moved too far for the first
@@ -122,20 +139,12 @@ class StereoVO:
         guess = np.eye(4)
         if self._velocity is not None:
             guess = lie.se3_exp(self._velocity * 1e-9 * (frame.stamp_ns - previous.stamp_ns))
-        tracks, fresh = self._track(previous, frame, guess)
-        motion = self._solve(previous, tracks, guess, frame.stamp_ns)
-        if self._velocity is None:
-            tracks, fresh = self._track(previous, frame, motion.T_2_1)
-            motion = self._solve(previous, tracks, motion.T_2_1, frame.stamp_ns)
-        return tracks, fresh, motion
-
-    def _track(
-        self, previous: TrackedFrame, frame: TrackedFrame, guess: Array
-    ) -> tuple[Tracks, Array]:
         found = self._front().track(previous, frame, guess)
-        if isinstance(found, Lost):
-            raise _LostError(found, VOStatistics(len(previous.features)))
-        return found
+        motion = self._solve(previous, found.tracks, guess, frame.stamp_ns)
+        if self._velocity is None:
+            found = self._front().track(previous, frame, motion.T_2_1)
+            motion = self._solve(previous, found.tracks, motion.T_2_1, frame.stamp_ns)
+        return found, motion
 
     def _depth_share(self, features: Array) -> float:
         """By what share the rectification error surely changes a typical feature's depth."""
@@ -165,7 +174,8 @@ class StereoVO:
             raise _LostError(Lost.TOO_FEW_INLIERS, statistics)
         inliers = np.zeros(len(tracks), dtype=bool)
         inliers[np.flatnonzero(agree)[motion.inliers]] = True
-        return self._with_rival(replace(motion, inliers=inliers), tracks, stamp_ns)
+        motion = replace(motion, inliers=inliers, rivals=np.zeros_like(inliers))
+        return self._with_rival(motion, tracks, stamp_ns)
 
     def _with_rival(self, motion: MotionFit, tracks: Tracks, stamp_ns: int) -> MotionFit:
         """Widen the covariance where the other tracks agree on another motion.
@@ -184,7 +194,9 @@ class StereoVO:
         delta = lie.se3_log(pose @ lie.se3_inverse(motion.T_2_1))
         share = float(agree.sum() / (agree.sum() + count))
         widened = motion.Sigma_2_1 + share * (1.0 - share) * np.outer(delta, delta)
-        return replace(motion, Sigma_2_1=widened)
+        rivals = np.zeros_like(motion.inliers)
+        rivals[np.flatnonzero(others)[agree]] = True
+        return replace(motion, Sigma_2_1=widened, rivals=rivals)
 
     def _refine(self, tracks: Tracks, pose: Array) -> MotionFit | None:
         """The motion of the tracks, None where they do not fix it."""
@@ -228,11 +240,11 @@ class StereoVO:
 
     def _start(self, frame: TrackedFrame, reason: Lost, statistics: VOStatistics) -> VOResult:
         """Make this frame the one to compare with, or say why it cannot be."""
-        features = self._front().start(frame)
-        if isinstance(features, Lost):
-            return self._bridge(frame.stamp_ns, features, statistics)
+        started = self._front().start(frame)
+        if isinstance(started, Lost):
+            return self._bridge(frame.stamp_ns, started, statistics)
         first = self._frame.stamp_ns if self._frame else None
-        self._frame, self._bridged = replace(frame, features=features), 0
+        self._frame, self._bridged = started, 0
         self._velocity = None
         return VOResult(frame.stamp_ns, first, None, reason, statistics)
 

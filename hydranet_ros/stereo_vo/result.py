@@ -32,7 +32,6 @@ BRIDGED = frozenset(
         Lost.TOO_FEW_FEATURES,
         Lost.NOT_A_STEREO_PAIR,
         Lost.SWAPPED_CAMERAS,
-        Lost.CAMERAS_DISAGREE,
     }
 )
 
