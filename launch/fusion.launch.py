@@ -2,132 +2,241 @@ r"""Visual gyro, stereo odometry and their fusion.
 
 ros2 launch hydranet_ros fusion.launch.py left:=/camera/left right:=/camera/right rviz:=true
 ros2 launch hydranet_ros fusion.launch.py bag:=drive.mcap use_sim_time:=true
-ros2 launch hydranet_ros fusion.launch.py cameras:=mono image:=/camera/image \
+ros2 launch hydranet_ros fusion.launch.py cameras:=mono image:=/camera/image_raw \
   odometry:=wheels odom:=/odom
+
+Arguments are checked before anything starts. What is not given is as the file of parameters says.
+A node that cannot start, or dies, ends the launch with its exit code; so does the end of a replay.
 """
 
 from __future__ import annotations
 
+import atexit
+import logging
+import os
+import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-from launch import LaunchDescription
-from launch.actions import DeclareLaunchArgument, SetEnvironmentVariable
-from launch.conditions import IfCondition
-from launch.substitutions import LaunchConfiguration, PythonExpression
+import yaml
+from ament_index_python.packages import PackageNotFoundError, get_package_prefix
+from launch import LaunchContext, LaunchDescription
+from launch.actions import (
+    DeclareLaunchArgument,
+    OpaqueFunction,
+    SetEnvironmentVariable,
+    Shutdown,
+)
 from launch_ros.actions import Node
 from launch_ros.parameter_descriptions import ParameterValue
 
-from hydranet_ros.ros.environment import fast_dds_profile
+from hydranet_ros.errors import HydraNetError
+from hydranet_ros.ros.environment import (
+    LaunchArguments,
+    camera_topics,
+    fast_dds_profile,
+    file_parameter,
+)
 
 CONFIG = Path(__file__).resolve().parent.parent / "config"
 
 ARGUMENTS = {
-    "bag": ("", "rosbag2 or KITTI folder to play; empty: a live camera"),
-    "rate": ("1.0", "times the recorded speed"),
-    "rviz": ("false", "show it in RViz"),
-    "use_sim_time": ("false", "take the time from /clock"),
-    "device": ("auto", "auto, cpu, cuda or cuda:N"),
-    "weights": ("", "file of weights; empty: the ones that ship"),
-    "cameras": ("stereo", "rotation from one image, or from the pair"),
-    "odometry": ("own", "own stereo odometry, somebody's visual odometry, or wheels"),
-    "transport": ("raw", "raw images, or compressed ones"),
-    "config": (str(CONFIG / "hydranet.yaml"), "file of parameters"),
-    "left": ("left", "namespace of the left image_rect and camera_info"),
-    "right": ("right", "namespace of the right image_rect and camera_info"),
-    "image": ("image", "topic of the mono image"),
-    "camera_info": ("camera_info", "topic of its calibration"),
-    "odom": ("vo/odometry", "topic of the odometry"),
+    "bag": "rosbag2, KITTI folder or 'street' to play; empty: a live camera",
+    "rate": "times the recorded speed",
+    "start": "begin so many seconds into the bag",
+    "loop": "begin again at the end of the bag: true or false",
+    "keep": "keep the nodes at the end of the bag: true or false",
+    "rviz": "show it in RViz: true, false, or auto where it is installed",
+    "use_sim_time": "take the time from /clock: true or false",
+    "device": "auto, cpu, cuda or cuda:N",
+    "weights": "file of weights; empty: the ones that ship",
+    "cameras": "mono or stereo: rotation from one image, or from the pair (stereo)",
+    "odometry": "own stereo odometry, somebody's visual odometry, or wheels (own)",
+    "transport": "auto, raw or compressed images",
+    "config": "file of parameters",
+    "namespace": "of all nodes and of their topics",
+    "frame_prefix": "put before odom_frame and base_frame: robot1/",
+    "publish_tf": "broadcast odom_frame to base_frame: true or false",
+    "extrinsics": "tf, or x y z qx qy qz qw of the left optical frame in base_frame",
+    "left": "namespace of the left image_rect and camera_info",
+    "right": "namespace of the right image_rect and camera_info",
+    "left_image": "topic of the left image, where it has another name",
+    "right_image": "topic of the right image",
+    "left_camera_info": "topic of the left calibration; empty: beside the image",
+    "right_camera_info": "topic of the right calibration",
+    "image": "topic of the mono image; empty: the left one, where there is a pair",
+    "camera_info": "topic of its calibration; empty: beside the image",
+    "odom": "topic of the odometry",
 }
-CHOICES = {
-    "cameras": ["mono", "stereo"],
-    "odometry": ["own", "visual", "wheels"],
-    "transport": ["raw", "compressed"],
-}
-
-arg = LaunchConfiguration
+DEFAULTS = {"config": str(CONFIG / "hydranet.yaml")}
+OF_A_BAG = ("rate", "start", "loop", "keep")
 
 
-def is_true(*words: Any) -> PythonExpression:
-    """Whether an expression in arguments holds."""
-    return PythonExpression(list(words))
+def generate_launch_description() -> LaunchDescription:
+    """Declare the arguments, check them, start the nodes."""
+    return LaunchDescription(
+        [
+            *(
+                DeclareLaunchArgument(name, default_value=DEFAULTS.get(name, ""), description=text)
+                for name, text in ARGUMENTS.items()
+            ),
+            *(SetEnvironmentVariable(*each) for each in fast_dds_profile().items()),
+            OpaqueFunction(function=checked),
+        ]
+    )
 
 
-def text(name: str) -> ParameterValue:
-    """An argument as a text, whatever it looks like."""
-    return ParameterValue(arg(name), value_type=str)
+def checked(context: LaunchContext) -> list[Any]:
+    """The nodes, or the end of the launch with one line that names the wrong argument."""
+    given = {name: context.launch_configurations.get(name, "") for name in ARGUMENTS}
+    try:
+        return nodes(LaunchArguments(given))
+    except HydraNetError as error:
+        return fail(str(error), 2)
 
 
-def node(name: str, remaps: list[tuple[Any, Any]], condition: Any = None, **own: Any) -> Node:
-    """A node of this package, with the python3 of the environment: it has torch."""
-    sim_time = ParameterValue(arg("use_sim_time"), value_type=bool)
-    parameters = {key.replace("__", "."): value for key, value in own.items()}
+def nodes(args: LaunchArguments) -> list[Any]:
+    """What is to be started; a HydraNetError where an argument is wrong."""
+    config, bag, device = args.file("config"), args.source("bag"), args.device("device")
+    if not bag and (idle := [name for name in OF_A_BAG if args.text(name)]):
+        raise args.wrong(idle[0], "needs bag:=")
+    cameras = args.choice("cameras", "mono", "stereo")
+    cameras = cameras or file_parameter(config, "hydranet_node", "gyro.cameras") or "stereo"
+    odometry = args.choice("odometry", "own", "visual", "wheels")
+    odometry = odometry or file_parameter(config, "fusion_node", "fusion.odometry") or "own"
+    topics = camera_topics(args, cameras, odometry == "own", bag)
+    odom, rviz = args.topic("odom"), args.flag_or_auto("rviz")
+    namespace, prefix = args.topic("namespace"), args.text("frame_prefix")
+    frames = {**args.extrinsics("extrinsics"), "frames.prefix": prefix}
+    transport = {"input.transport": args.choice("transport", "auto", "raw", "compressed")}
+    everywhere = {"use_sim_time": args.flag("use_sim_time")}
+    player = {
+        "source": bag,
+        "rate": args.number("rate", positive=True),
+        "start": args.number("start"),
+        "loop": args.flag("loop"),
+        "image": topics.played,
+        "subscribers": topics.subscribers,
+        "drain": True,
+    }
+    gyro = {"gyro.cameras": cameras, "gyro.device": device, "gyro.weights": args.file("weights")}
+    fusion = {"fusion.odometry": odometry, "output.publish_tf": args.flag("publish_tf")}
+    vo_remap = [("vo/odometry", odom)] if odom else []
+    rotation = [
+        (f"relative_rotation{part}", f"hydranet_node/relative_rotation{part}")
+        for part in ("", "/interval")
+    ]
+
+    def node(name: str, remaps: list[tuple[str, str]], *own: dict[str, Any]) -> Node:
+        values = {k: v for each in (everywhere, *own) for k, v in each.items()}
+        return started(name, namespace, config, values, remaps, ended(name, args.flag("keep")))
+
+    rectified = {"input.rectified": topics.rectified or None}
+    actions = [
+        node("hydranet_node", topics.remaps, transport, gyro, rectified),
+        node("fusion_node", vo_remap + rotation, frames, fusion),
+    ]
+    if odometry == "own":
+        actions.append(node("stereo_vo_node", topics.remaps + vo_remap, transport, frames))
+    if bag:
+        actions.append(node("player_node", topics.remaps, player))
+    if shows_rviz(rviz, args):
+        actions.append(rviz_node(namespace, prefix))
+    return actions
+
+
+def started(
+    name: str,
+    namespace: str,
+    config: str,
+    values: dict[str, Any],
+    remaps: list[tuple[str, str]],
+    on_exit: Callable[[Any, LaunchContext], Any],
+) -> Node:
+    """A node of this package, with the python3 of the environment: it has torch.
+
+    What was not given, an empty text or None, is left to the file of parameters.
+    """
+    chosen = {
+        key: ParameterValue(value, value_type=str) if isinstance(value, str) else value
+        for key, value in values.items()
+        if value not in ("", None)
+    }
     return Node(
         executable="python3",
         arguments=["-m", f"hydranet_ros.ros.{name}"],
         exec_name=name,
         name=name,
+        namespace=namespace,
         output="screen",
-        parameters=[arg("config"), {"use_sim_time": sim_time, **parameters}],
+        parameters=[config, chosen] if chosen else [config],
         remappings=remaps,
-        condition=condition,
+        on_exit=on_exit,
     )
 
 
-def generate_launch_description() -> LaunchDescription:
-    """Declare the arguments, start the nodes."""
-    pair = [
-        (f"{side}/{topic}", [arg(side), f"/{topic}"])
-        for side in ("left", "right")
-        for topic in ("image_rect", "camera_info")
-    ]
-    mono = [(topic, arg(topic)) for topic in ("image", "camera_info")]
-    odometry = [("vo/odometry", arg("odom"))]
-    rotation = [
-        (f"relative_rotation{part}", f"hydranet_node/relative_rotation{part}")
-        for part in ("", "/interval")
-    ]
-    own = ("'", arg("odometry"), "' == 'own'")
-    # A player waits until all nodes that process the left image subscribe to it.
-    both = ("'", arg("cameras"), "' == 'stereo' and ", *own)
-    subscribers = PythonExpression(["2 if ", *both, " else 1"])
-    return LaunchDescription(
-        [
-            *(
-                DeclareLaunchArgument(
-                    name, default_value=value, description=about, choices=CHOICES.get(name)
-                )
-                for name, (value, about) in ARGUMENTS.items()
-            ),
-            *(SetEnvironmentVariable(*each) for each in fast_dds_profile().items()),
-            node(
-                "hydranet_node",
-                pair + mono,
-                gyro__cameras=text("cameras"),
-                gyro__device=text("device"),
-                gyro__weights=text("weights"),
-                input__transport=text("transport"),
-            ),
-            node(
-                "stereo_vo_node",
-                pair + odometry,
-                IfCondition(is_true(*own)),
-                input__transport=text("transport"),
-            ),
-            node("fusion_node", odometry + rotation, fusion__odometry=text("odometry")),
-            node(
-                "player_node",
-                pair,
-                IfCondition(is_true("'", arg("bag"), "' != ''")),
-                source=text("bag"),
-                rate=ParameterValue(arg("rate"), value_type=float),
-                subscribers=ParameterValue(subscribers, value_type=int),
-            ),
-            Node(
-                package="rviz2",
-                executable="rviz2",
-                arguments=["-d", str(CONFIG / "fusion.rviz")],
-                condition=IfCondition(arg("rviz")),
-            ),
-        ]
+# --- the end -------------------------------------------------------------------------------------
+
+
+def ended(name: str, keep: bool | None = None) -> Callable[[Any, LaunchContext], Any]:
+    """What to do when a node has ended by itself."""
+
+    def on_exit(event: Any, context: LaunchContext) -> Any:
+        if context.is_shutdown:
+            return None
+        if event.returncode != 0:
+            code = event.returncode if event.returncode > 0 else 128 - event.returncode
+            fail(f"{name} ended with exit code {code}", code)
+        if name == "player_node" and not keep:
+            return [Shutdown(reason="the replay is over")]
+        return None
+
+    return on_exit
+
+
+def fail(reason: str, code: int) -> NoReturn:
+    """End the launch, and with it all nodes."""
+    if Path(sys.argv[0]).name == "ros2":
+        # launch itself knows only 0 and 1.
+        atexit.register(exit_with, code)
+    raise RuntimeError(reason)
+
+
+def exit_with(code: int) -> None:
+    """End the process after all else."""
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+# --- RViz ----------------------------------------------------------------------------------------
+
+
+def shows_rviz(wanted: bool | str | None, args: LaunchArguments) -> bool:
+    """Whether to start RViz; a HydraNetError where it is wanted and not installed."""
+    if not wanted:
+        return False
+    try:
+        get_package_prefix("rviz2")
+    except PackageNotFoundError:
+        if wanted == "auto":
+            return False
+        raise args.wrong("rviz", "rviz2 is not installed: install it, or rviz:=false") from None
+    return True
+
+
+def rviz_node(namespace: str, prefix: str) -> Node:
+    """RViz, which looks at the topics in the namespace."""
+    file = CONFIG / "fusion.rviz"
+    shown = yaml.safe_load(file.read_text(encoding="utf-8"))["Visualization Manager"]["Displays"]
+    topics = [display["Topic"]["Value"] for display in shown if "Topic" in display]
+    root = f"/{namespace.strip('/')}"
+    return Node(
+        package="rviz2",
+        executable="rviz2",
+        arguments=["-d", str(file), *(["-f", f"{prefix}odom"] if prefix else [])],
+        remappings=[(topic, root + topic) for topic in topics] if namespace else [],
+        on_exit=ended("rviz2"),
     )

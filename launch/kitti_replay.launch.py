@@ -1,6 +1,8 @@
-"""A KITTI folder or a bag through the nodes, with RViz.
+"""A KITTI folder or a bag through the nodes, with RViz where it is installed.
 
 ros2 launch hydranet_ros kitti_replay.launch.py source:=dataset/sequences/09
+
+It ends with the replay; `keep:=true` keeps the nodes.
 """
 
 from __future__ import annotations
@@ -15,11 +17,17 @@ from launch.substitutions import LaunchConfiguration
 HERE = Path(__file__).resolve().parent
 
 ARGUMENTS = {
-    "rate": ("1.0", "times the recorded speed"),
-    "rviz": ("true", "show it in RViz"),
-    "device": ("auto", "auto, cpu, cuda or cuda:N"),
+    "rate": ("", "times the recorded speed"),
+    "start": ("", "begin so many seconds in"),
+    "loop": ("", "begin again at the end: true or false"),
+    "keep": ("", "keep the nodes at the end: true or false"),
+    "rviz": ("auto", "show it in RViz: true, false, or auto where it is installed"),
+    "device": ("", "auto, cpu, cuda or cuda:N"),
     "weights": ("", "file of weights; empty: the ones that ship"),
+    "cameras": ("", "mono or stereo: rotation from one image, or from the pair"),
     "config": (str(HERE.parent / "config" / "kitti.yaml"), "file of parameters"),
+    "namespace": ("", "of all nodes and of their topics"),
+    "frame_prefix": ("", "put before odom_frame and base_frame"),
 }
 
 

@@ -98,6 +98,20 @@ def left_of_inverse(R_w_c: Array, covariance: Array) -> Array:
     return A.T @ covariance @ A
 
 
+def pose_estimate(message: PoseWithCovarianceStamped) -> tuple[Array, Array]:
+    """T_w_b and Sigma_b_w; a BadInput where they are none. Variances of 0 mean certain."""
+    T_w_b = pose_matrix(message.pose.pose)
+    covariance = covariance_matrix(message.pose.covariance)
+    symmetric = np.isfinite(covariance).all() and np.allclose(covariance, covariance.T)
+    if not symmetric or np.linalg.eigvalsh(covariance)[0] < -1e-9:
+        raise BadInput(
+            "covariance",
+            "pose has a covariance that is none: it is not symmetric, "
+            "finite and without negative variances",
+        )
+    return T_w_b, left_of_inverse(T_w_b[:3, :3], covariance)
+
+
 # --- rotations -----------------------------------------------------------------------------------
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -18,27 +18,36 @@ from hydranet_ros.ros.qos import QualityConfig
 
 RECENT = 200
 RECENT_NIS = 100
+REPEAT_S = 10.0  # a warning of one kind is logged this often at most
+NEWS_S = 5.0  # so long a warning raises the level
+MANY_UNMATCHED = 0.1  # of the images
 
 
 class WarningCounter:
-    """Bad input is warned about once per reason, and counted."""
+    """Bad input is counted by its kind, and logged: the first at once, then with the count."""
 
-    def __init__(self, logger: RcutilsLogger) -> None:
-        self._logger = logger
+    def __init__(self, logger: RcutilsLogger, clock: Callable[[], float] = time.monotonic) -> None:
+        self._logger, self._clock = logger, clock
         self.counts: Counter[str] = Counter()
-        self._reported: Counter[str] = Counter()
+        self._logged: dict[str, tuple[float, int]] = {}  # when, and the count then
+        self._recent: deque[tuple[float, str]] = deque(maxlen=10_000)
 
     def __call__(self, kind: str, text: str) -> None:
         """Count `kind`; `text` has the details of this one."""
         self.counts[kind] += 1
-        if self.counts[kind] == 1:
-            self._logger.warning(f"{text} [{kind}; further ones are counted in /diagnostics]")
+        now, count = self._clock(), self.counts[kind]
+        self._recent.append((now, kind))
+        moment, before = self._logged.get(kind, (-REPEAT_S, 0))
+        if now - moment >= REPEAT_S or before == 0:
+            self._logged[kind] = now, count
+            since = f"; {count - before} since the last such line" if before else ""
+            self._logger.warning(f"{text} [{kind}{since}]")
 
     def news(self) -> Counter[str]:
-        """What came since the last call."""
-        new = self.counts - self._reported
-        self._reported = Counter(self.counts)
-        return new
+        """What came lately."""
+        while self._recent and self._clock() - self._recent[0][0] > NEWS_S:
+            self._recent.popleft()
+        return Counter(kind for _, kind in self._recent)
 
 
 class Throughput:
@@ -80,25 +89,86 @@ class Throughput:
 
 
 class SubscriptionMonitor:
-    """When a subscription last received something, and whether its silence was warned about."""
+    """When a subscription last received something, and when its silence was warned about."""
 
-    def __init__(self, topic: str, quality: QualityConfig) -> None:
-        self.topic, self.quality = topic, quality
+    def __init__(self, topic: str, quality: QualityConfig, latched: bool = False) -> None:
+        self.topic, self.quality, self._latched = topic, quality, latched
+        self.received = 0
         self.restart()
 
     def restart(self) -> None:
         """Count from now on."""
-        self._received = time.monotonic()
-        self.warned = False
+        self._since = time.monotonic()
+        self._warned = -REPEAT_S
 
     def receive(self) -> None:
         """Note a message."""
+        self.received += 1
         self.restart()
 
     @property
     def silent(self) -> bool:
-        """Whether nothing was received for too long."""
-        return time.monotonic() - self._received > self.quality.silence_s
+        """Whether nothing was received for too long. What is latched is sent once."""
+        if self._latched and self.received:
+            return False
+        return time.monotonic() - self._since > self.quality.silence_s
+
+    @property
+    def is_due(self) -> bool:
+        """Whether its silence should be logged now: it was not for a while."""
+        due = time.monotonic() - self._warned >= REPEAT_S
+        if due:
+            self._warned = time.monotonic()
+        return due
+
+
+class Productivity:
+    """Whether estimates come out while messages come in."""
+
+    def __init__(self) -> None:
+        self.restart()
+
+    def restart(self) -> None:
+        """Count from now on."""
+        self._estimated = self._heard = time.monotonic()
+        self._reason = ""
+
+    def note(self, reason: str | None) -> None:
+        """Take the outcome of a frame in: None for an estimate, else why there is none."""
+        if reason is None:
+            self._estimated, self._reason = time.monotonic(), ""
+        else:
+            self._reason = reason
+
+    def hear(self) -> None:
+        """Note that a message came in."""
+        self._heard = time.monotonic()
+
+    def problem(self, patience_s: float) -> tuple[bytes, str] | None:
+        """After too long without an estimate: an error where there was something to work on."""
+        now = time.monotonic()
+        if now - self._estimated <= patience_s:
+            return None
+        if now - self._heard > patience_s:
+            return DiagnosticStatus.WARN, "rate 0: no input"
+        why = f", lost: {self._reason}" if self._reason else " although there is input"
+        return DiagnosticStatus.ERROR, f"no output for {now - self._estimated:.0f} s{why}"
+
+
+class PairHealth:
+    """How many images find their other half lately."""
+
+    def __init__(self) -> None:
+        self._counts: deque[tuple[int, int]] = deque(maxlen=int(NEWS_S) + 1)
+
+    def problem(self, matched: int, unmatched: int) -> str | None:
+        """Take the counts in, once a second; what is wrong with their growth."""
+        self._counts.append((matched, unmatched))
+        new = [now - then for now, then in zip(self._counts[-1], self._counts[0], strict=True)]
+        images = 2 * new[0] + new[1]
+        if new[1] < 2 or new[1] <= MANY_UNMATCHED * images:
+            return None
+        return f"{new[1]} of {images} images without their other half"
 
 
 # --- what estimates tell of themselves -----------------------------------------------------------
@@ -155,14 +225,14 @@ def resident_mb() -> float | None:
 
 
 def diagnostic_array(
-    stamp: object, name: str, values: Mapping[str, str], warnings: list[str]
+    stamp: object, name: str, values: Mapping[str, str], problems: list[tuple[bytes, str]]
 ) -> DiagnosticArray:
-    """The message for /diagnostics with one status: OK, or WARN with the warnings."""
-    level = DiagnosticStatus.WARN if warnings else DiagnosticStatus.OK
+    """The message for /diagnostics with one status: OK, or the worst level of the problems."""
+    worst_first = sorted(problems, key=lambda each: each[0], reverse=True)
     status = DiagnosticStatus(
-        level=level,
+        level=worst_first[0][0] if problems else DiagnosticStatus.OK,
         name=name,
-        message="; ".join(warnings) or "running",
+        message="; ".join(text for _, text in worst_first) or "running",
         hardware_id="",
         values=[KeyValue(key=key, value=value) for key, value in values.items()],
     )

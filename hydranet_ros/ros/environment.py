@@ -1,4 +1,4 @@
-"""What surrounds a node: its installed files, its command line, its DDS settings. No rclpy here.
+"""What surrounds a node: its files, command line, launch arguments, DDS settings. No rclpy here.
 
 Fast DDS and large images: a message that finds the shared memory full is lost. A best-effort
 reader never gets it. A reliable one gets it again when the publisher next announces what it has
@@ -9,13 +9,19 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import socket
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib.metadata import version
+from math import isfinite
 from pathlib import Path
+from typing import Any
 
+from hydranet_ros.datasets.source import STREET, is_bag
 from hydranet_ros.errors import FileError, HydraNetError
+from hydranet_ros.settings import read_yaml
 
 PACKAGE = "hydranet_ros"
 PROFILE = "config/fastdds.xml"
@@ -30,7 +36,7 @@ WHEELS_GUARD = "_ROS_WHEELS_BOOTSTRAP_COMPLETE"
 DOMAINS = range(1, 102)
 PARTICIPANTS = 8
 
-Value = str | int | float | bool | Sequence[str]
+Value = str | int | float | bool | Sequence[str] | Sequence[float]
 
 
 def share_file(name: str) -> Path:
@@ -96,6 +102,169 @@ def _yaml(value: Value) -> str:
     if isinstance(value, Sequence):
         return f"[{', '.join(_yaml(each) for each in value)}]"
     return str(value).lower()
+
+
+# --- launch arguments ----------------------------------------------------------------------------
+
+TRUE, FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
+TOPIC_NAME = re.compile(r"[~/]?[A-Za-z_][A-Za-z0-9_]*(/[A-Za-z_][A-Za-z0-9_]*)*")
+
+
+class LaunchArguments:
+    """The arguments of a launch file as texts, checked where they are read. Empty: not given."""
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        self._given = {name: text.strip() for name, text in given.items()}
+
+    def text(self, name: str) -> str:
+        """As it is."""
+        return self._given.get(name, "")
+
+    def flag(self, name: str) -> bool | None:
+        """True or false, in any of the usual ways to write it."""
+        text = self.text(name).lower()
+        if text and text not in TRUE + FALSE:
+            raise self.wrong(name, "must be true or false")
+        return text in TRUE if text else None
+
+    def number(self, name: str, low: float = 0.0, positive: bool = False) -> float | None:
+        """A finite number."""
+        if not self.text(name):
+            return None
+        try:
+            value = float(self.text(name))
+        except ValueError:
+            value = float("nan")
+        if not isfinite(value) or value < low or (positive and value == 0.0):
+            raise self.wrong(name, f"must be a number {'above' if positive else 'from'} {low:g}")
+        return value
+
+    def choice(self, name: str, *choices: str) -> str:
+        """One of some words."""
+        text = self.text(name)
+        if text and text not in choices:
+            raise self.wrong(name, f"must be one of {', '.join(choices)}")
+        return text
+
+    def file(self, name: str, or_folder: bool = False) -> str:
+        """A file that is there."""
+        text = self.text(name)
+        if text and not (Path(text).is_file() or (or_folder and Path(text).is_dir())):
+            raise self.wrong(name, "there is no such file")
+        return text
+
+    def device(self, name: str) -> str:
+        """Where the network runs."""
+        text = self.text(name)
+        if text and not re.fullmatch(r"auto|cpu|cuda(:\d+)?", text):
+            raise self.wrong(name, "must be auto, cpu, cuda or cuda:N")
+        return text
+
+    def topic(self, name: str) -> str:
+        """The name of a topic or namespace; a slash at its end changes nothing."""
+        text = self.text(name)
+        bare = text.rstrip("/") if text.strip("/") else ""
+        if bare and not TOPIC_NAME.fullmatch(bare):
+            raise self.wrong(name, "is not the name of a topic: letters, digits, _ and /")
+        return bare
+
+    def extrinsics(self, name: str) -> dict[str, Value]:
+        """Parameters of the camera's mounting: `tf`, or x y z qx qy qz qw."""
+        text = self.text(name)
+        if not text:
+            return {}
+        if text == "tf":
+            return {"frames.extrinsics": "tf"}
+        try:
+            numbers = [float(word) for word in re.split(r"[\s,]+", text.strip("[] "))]
+        except ValueError:
+            numbers = []
+        if len(numbers) != 7 or abs(sum(q * q for q in numbers[3:]) - 1.0) > 1e-3:
+            raise self.wrong(name, "must be tf, or x y z qx qy qz qw with a unit quaternion")
+        return {"frames.extrinsics": "parameter", "frames.base_from_camera": numbers}
+
+    def flag_or_auto(self, name: str) -> bool | str | None:
+        """True, false, or `auto`."""
+        return "auto" if self.text(name).lower() == "auto" else self.flag(name)
+
+    def source(self, name: str) -> str:
+        """What a player plays."""
+        return self.text(name) if self.text(name) == STREET else self.file(name, or_folder=True)
+
+    def wrong(self, name: str, reason: str) -> HydraNetError:
+        """The error that names an argument."""
+        return HydraNetError(f"{name}:={self.text(name)}: {reason}")
+
+
+@dataclass(frozen=True)
+class CameraRemaps:
+    """The topics of the cameras; a player waits for the `subscribers` of the image `played`."""
+
+    remaps: list[tuple[str, str]]
+    played: str
+    subscribers: int
+    rectified: bool = False
+
+
+def camera_topics(args: LaunchArguments, cameras: str, pair: bool, bag: str) -> CameraRemaps:
+    """Names by the arguments, else by what a bag has, else the nodes' own.
+
+    `pair`: somebody looks at both cameras, also where the gyro looks at one.
+    """
+    sides = ("left", "right")
+    names = {f"{side}/image_rect": args.topic(f"{side}_image") for side in sides}
+    names |= {f"{side}/camera_info": args.topic(f"{side}_camera_info") for side in sides}
+    names |= {name: args.topic(name) for name in ("image", "camera_info")}
+    for side in sides:
+        if space := args.topic(side):
+            names[f"{side}/image_rect"] = names[f"{side}/image_rect"] or f"{space}/image_rect"
+    if bag and not any(names.values()) and is_bag(bag):
+        names |= _topics_in_bag(bag, "stereo" if pair else cameras)
+    left = names["left/image_rect"] or "left/image_rect"
+    if cameras == "mono" and not names["image"] and (pair or bag):
+        names["image"] = left
+        names["camera_info"] = names["camera_info"] or names["left/camera_info"]
+    played = names["image"] if cameras == "mono" else left
+    # As offline: of a recorded image the name tells whether it is rectified.
+    rectified = bool(bag) and cameras == "mono" and "rect" in played
+    remaps = [(old, new) for old, new in names.items() if new]
+    return CameraRemaps(remaps, played, 1 + (pair and played == left), rectified)
+
+
+def _topics_in_bag(bag: str, cameras: str) -> dict[str, str]:
+    """Relative, as a player publishes them; compressed images by the name of the camera's own."""
+    from hydranet_ros.datasets.bag_files import topics
+    from hydranet_ros.datasets.rosbag import find_topics
+
+    found = find_topics(bag, topics(bag), cameras=cameras)
+    images = [name.removesuffix("/compressed").lstrip("/") for name in found.images]
+    infos = [name.lstrip("/") for name in found.infos]
+    if cameras == "mono":
+        return {"image": images[0], "camera_info": infos[0]}
+    return {
+        **dict(zip(("left/image_rect", "right/image_rect"), images, strict=True)),
+        **dict(zip(("left/camera_info", "right/camera_info"), infos, strict=True)),
+    }
+
+
+def file_parameter(path: str, node: str, name: str) -> Any:
+    """What a file of parameters says of one; None where it does not."""
+    found = None
+    for pattern, section in read_yaml(path).items():
+        if pattern.rpartition("/")[2] in (node, "**") and isinstance(section, Mapping):
+            value = _nested(section.get("ros__parameters"), name)
+            found = found if value is None else value
+    return found
+
+
+def _nested(values: Any, name: str) -> Any:
+    if not isinstance(values, Mapping):
+        return None
+    first, _, rest = name.partition(".")
+    return values.get(name, _nested(values.get(first), rest) if rest else None)
+
+
+# --- processes apart from others -----------------------------------------------------------------
 
 
 def private_environment(logs: Path) -> dict[str, str]:

@@ -10,14 +10,15 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from geometry_msgs.msg import Pose
+from geometry_msgs.msg import Pose, PoseWithCovarianceStamped
 from rclpy.node import Node
 from rclpy.time import Time
 
 from hydranet_ros.errors import BadInput, HydraNetError
 from hydranet_ros.geometry import lie
+from hydranet_ros.geometry.estimates import change_frame
 from hydranet_ros.geometry.lie import Array
-from hydranet_ros.ros.conversions import pose_matrix
+from hydranet_ros.ros.conversions import pose_estimate, pose_matrix
 from hydranet_ros.settings import Configuration, setting
 
 try:
@@ -35,6 +36,7 @@ class FramesConfig(Configuration):
 
     odom_frame: str = setting("odom", "frame of the odometry", live=False)
     base_frame: str = setting("base_link", "frame that moves in it", live=False)
+    prefix: str = setting("", "put before both names: robot1/ for robot1/odom", live=False)
     extrinsics: Literal["parameter", "tf"] = setting(
         "parameter", "where base_from_camera is from; tf needs tf2_ros", live=False
     )
@@ -52,6 +54,16 @@ class FramesConfig(Configuration):
             raise ValueError("base_from_camera must be seven numbers, x y z qx qy qz qw")
         if abs(float(np.linalg.norm(numbers[3:])) - 1.0) > 1e-3:
             raise ValueError("base_from_camera must end in a quaternion qx qy qz qw of length 1")
+
+    @property
+    def odom(self) -> str:
+        """The odom frame's full name."""
+        return self.prefix + self.odom_frame
+
+    @property
+    def base(self) -> str:
+        """The base frame's full name."""
+        return self.prefix + self.base_frame
 
     @property
     def T_b_c(self) -> Array:
@@ -78,20 +90,42 @@ class Extrinsics:
 
     def camera_in(self, base: str, camera: str) -> Array:
         """T_b_c; a BadInput where it is not known."""
+        if not base:
+            raise BadInput(
+                "frames", f"odometry has no child_frame_id: set it, say to {self._config.base!r}"
+            )
         if base == camera:
             return np.eye(4)
         if self._buffer is not None:
             return self._looked_up(base, camera)
-        if base != self._config.base_frame:
+        if base != self._config.base:
+            also = f" nor the camera's {camera!r}" if camera else ""
             raise BadInput(
                 "frames",
-                f"frame {base!r} is not frames.base_frame {self._config.base_frame!r} nor the "
-                f"camera's {camera!r}: name it in frames.base_frame, or use frames.extrinsics tf",
+                f"frame {base!r} is not frames.base_frame {self._config.base!r}{also}: name it in "
+                "frames.base_frame, or use frames.extrinsics tf",
             )
         return self._config.T_b_c
 
+    def camera_pose(self, message: PoseWithCovarianceStamped, camera: str) -> tuple[Array, Array]:
+        """T_w_c and Sigma_c_w from a pose of the base in the odom frame; a BadInput if unfit."""
+        if message.header.frame_id not in ("", self._config.odom):
+            raise BadInput(
+                "set_pose",
+                f"a pose in frame {message.header.frame_id!r} cannot be set: give it in "
+                f"{self._config.odom!r}",
+            )
+        T_c_b = lie.se3_inverse(self.camera_in(self._config.base, camera))
+        return change_frame(T_c_b, *pose_estimate(message))
+
     def _looked_up(self, base: str, camera: str) -> Array:
         """Once found it is kept: the mounting is rigid."""
+        if not camera:
+            raise BadInput(
+                "frames",
+                "the camera's frame is not known for frames.extrinsics tf: no image or rotation "
+                "with a frame_id has come",
+            )
         if (base, camera) not in self._known:
             try:
                 found = self._buffer.lookup_transform(base, camera, Time()).transform

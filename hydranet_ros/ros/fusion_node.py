@@ -1,7 +1,6 @@
 """fusion_node: odometry of any source and rotations in, fused odometry out. It needs no torch.
 
-What measurements wait for is told in fusion/arrival.py, how odometry is read in
-fusion/odometry_input.py, how the two are fused in fusion/sliding_window.py.
+`~/set_pose` puts the base to a pose in the odom frame, with the covariance of the message.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from hydranet_ros.ros.diagnostics import FusionHealth
 from hydranet_ros.ros.extrinsics import Extrinsics, FramesConfig
 from hydranet_ros.ros.lifecycle import ManagedNode, NodeConfig, steady_clock
 from hydranet_ros.ros.odometry_output import FusedOutputConfig, OdometryOutput
-from hydranet_ros.ros.qos import ReliableConfig
+from hydranet_ros.ros.qos import REQUESTS, ReliableConfig
 from hydranet_ros.ros.spin import leave, run
 from hydranet_ros.settings import section
 
@@ -52,13 +51,12 @@ class FusionNode(ManagedNode[FusionNodeConfig]):
         self._rotations: StampMatcher[Any] = StampMatcher(2, 0)  # with their intervals
         self._health = FusionHealth()
         self._published_ns = -1
-        config = self.config
-        self._fusion = Fusion(config.fusion, None, config.odometry, self._restarted, self.warn)
         self.create_timer(POLL_S, self._poll, clock=steady_clock())
 
     def configure(self) -> None:
         """Open the topics."""
         config = self.config
+        self._fusion = Fusion(config.fusion, None, config.odometry, self._restarted, self.warn)
         self._extrinsics = Extrinsics(self, config.frames)
         self._output = OdometryOutput(
             self, "fused", config.frames, config.output.path, config.output.publish_tf, True
@@ -67,6 +65,7 @@ class FusionNode(ManagedNode[FusionNodeConfig]):
         self.subscribe(Odometry, "vo/odometry", self._on_odometry, config.input)
         self.subscribe(PoseWithCovarianceStamped, rotation, partial(on_half, 0), config.input)
         self.subscribe(TimeReference, f"{rotation}/interval", partial(on_half, 1), config.input)
+        self.subscribe(PoseWithCovarianceStamped, "~/set_pose", self._on_set_pose, REQUESTS)
 
     def reset(self, reason: str) -> None:
         """Begin at the origin."""
@@ -106,20 +105,24 @@ class FusionNode(ManagedNode[FusionNodeConfig]):
             self._camera_frame = match[0].header.frame_id
             self._publish(self._fusion.add(rotation_from(*match)))
 
+    def _on_set_pose(self, message: PoseWithCovarianceStamped) -> None:
+        self._fusion.set_pose(*self._extrinsics.camera_pose(message, self._camera_frame))
+        self._output.clear()
+
     def _poll(self) -> None:
         if self.active:
-            self._publish(self._fusion.poll())
+            self.guard(lambda _: self._publish(self._fusion.poll()), None, "fusion")
 
     def _publish(self, states: list[FusedState]) -> None:
-        base = self.config.frames.base_frame
         for state in states:
             self._health.add(state)
             self.throughput.add(state.waited_s)
+            self.productivity.note(None)
             for each in state.rejected:
                 self.warn(f"{each.source} rejected", f"{each.source}: {each.reason}")
             if state.stamp_ns > self._published_ns:
                 self._published_ns = state.stamp_ns
-                T_b_c = self._extrinsics.camera_in(base, self._camera_frame)
+                T_b_c = self._extrinsics.camera_in(self.config.frames.base, self._camera_frame)
                 self._output.publish_state(state, T_b_c)
 
     def diagnostics(self) -> dict[str, str]:

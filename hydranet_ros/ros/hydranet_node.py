@@ -83,6 +83,7 @@ class HydraNetNode(ManagedNode[HydraNetNodeConfig]):
             gyro = VisualGyro(received.camera, self.config.gyro, self._predictor)
             self._gyro = gyro
         rotation = gyro.update(received.frame)
+        self.productivity.note(gyro.lost and gyro.lost.value)
         if rotation is not None:
             self._latest = rotation
             self._publish_rotation(rotation, received.frame_id)

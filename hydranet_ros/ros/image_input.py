@@ -1,7 +1,11 @@
-"""The images of one camera or of a pair: matched, decoded, calibrated, handed on by a thread.
+"""The images of one camera or of a pair: found, matched, decoded, calibrated, handed on.
 
-When frames come faster than they are processed, the oldest that waits is dropped and counted: the
-newest is always next. A stamp that goes back resets the node, so a bag may loop.
+An image topic may be raw or compressed; its camera_info is beside it. Left and right belong
+together where their stamps are nearest to one another, within half of the time between frames.
+
+A thread works on the frames. When they come faster than they are processed, the oldest that waits
+is dropped and counted: the newest is always next. Stamps that go back reset the node, so a bag may
+loop.
 """
 
 from __future__ import annotations
@@ -16,12 +20,15 @@ from typing import Any, Literal
 
 import cv2
 import numpy as np
+from rclpy.subscription import Subscription
 from rclpy.utilities import get_rmw_implementation_identifier
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image
 
 from hydranet_ros.datasets.sensor_messages import (
     Grey,
+    PixelRange,
     RawCamera,
+    check_principal_point,
     check_shape,
     raw_camera,
     rectified_camera,
@@ -31,9 +38,16 @@ from hydranet_ros.errors import BadInput, HydraNetError
 from hydranet_ros.geometry.camera import Camera, Frame, StereoCamera
 from hydranet_ros.geometry.stamps import PAIR_TOLERANCE_S, StampMatcher, StampOrder
 from hydranet_ros.ros.conversions import ImageMessage, grey, stamp_ns
+from hydranet_ros.ros.diagnostics import PairHealth
 from hydranet_ros.ros.environment import missing_profile
 from hydranet_ros.ros.lifecycle import ManagedNode
-from hydranet_ros.ros.qos import QualityConfig
+from hydranet_ros.ros.qos import (
+    QualityConfig,
+    camera_info_topic,
+    compressed_topic,
+    is_latched,
+    is_published,
+)
 from hydranet_ros.settings import setting
 
 TOPICS = {
@@ -46,6 +60,9 @@ TOPICS = {
 # What bad data raises in the core; anything else is a fault of ours, and ends the node.
 DATA_ERRORS = (HydraNetError, ValueError, ArithmeticError, RuntimeError, cv2.error)
 WAIT_S = 0.2
+# Left and right are paired within this part of the time between frames, and never further apart.
+NEAR, MOST_APART_NS = 0.45, 50_000_000
+RECENT_STEPS, FEW_STEPS = 20, 3
 STOP_TIMEOUT_S = 1.0  # for the frame that is processed when the node is stopped
 
 
@@ -53,8 +70,8 @@ STOP_TIMEOUT_S = 1.0  # for the frame that is processed when the node is stopped
 class InputConfig(QualityConfig):
     """How a node takes in images."""
 
-    transport: Literal["raw", "compressed"] = setting(
-        "raw", "raw, or compressed for TOPIC/compressed", live=False
+    transport: Literal["auto", "raw", "compressed"] = setting(
+        "auto", "raw, compressed for TOPIC/compressed, or whichever is published", live=False
     )
     rectified: bool = setting(
         False, "the mono image is rectified: use P of camera_info, not K and D", live=False
@@ -63,7 +80,7 @@ class InputConfig(QualityConfig):
         1, "frames that may wait: 1 is always the newest, more for replays", 1, 10000, live=False
     )
     sync_tolerance_s: float = setting(
-        PAIR_TOLERANCE_S, "left and right stamps may differ by so much", live=False
+        PAIR_TOLERANCE_S, "warn where left and right stamps differ by more", live=False
     )
 
 
@@ -106,20 +123,20 @@ class ImageInput:
         self._frames: deque[tuple[tuple[ImageMessage, ...], float]] = deque()
         self._infos: list[CameraInfo | None] = [None] * len(topics)
         self._order: StampOrder[ImageMessage] = StampOrder()
-        self._matcher: StampMatcher[ImageMessage] = StampMatcher(
-            len(topics), round(config.sync_tolerance_s * 1e9)
-        )
+        self._pairs = PairMatcher(len(topics), config.sync_tolerance_s, node.warn)
+        self._pair_health = PairHealth()
+        self._white = [PixelRange() for _ in topics]
         self._calibration = CameraCalibration(config.rectified)
         self._thread: threading.Thread | None = None
         self._stopping = threading.Event()
         self._reset_reason: str | None = None
         self._advised = False
-        self.dropped = 0
-        compressed = config.transport == "compressed"
-        kind, suffix = (CompressedImage, "/compressed") if compressed else (Image, "")
+        self.dropped = self._busy = 0
+        self._topics: list[ImageTopic | InfoTopic] = []
         for side, (image, info) in enumerate(topics):
-            node.subscribe(kind, image + suffix, self._image_callback(side), config)
-            node.subscribe(CameraInfo, info, self._info_callback(side), config)
+            self._topics.append(ImageTopic(node, config, image, self._image_callback(side)))
+            name = camera_info_topic(node, image, info)
+            self._topics.append(InfoTopic(node, config, name, self._info_callback(side)))
         node.workers.append(self)
 
     # --- worker ----------------------------------------------------------------------------------
@@ -147,13 +164,21 @@ class ImageInput:
         self._reset_reason = reason
 
     def diagnostics(self) -> dict[str, str]:
-        """How many frames were lost, and where."""
-        return {"dropped": str(self.dropped), "unmatched": str(self._matcher.unmatched)}
+        """How many frames wait, how many were lost, and where."""
+        values = {"waiting": str(len(self._frames) + self._busy), "dropped": str(self.dropped)}
+        return {**values, **self._pairs.values()} if len(self._infos) > 1 else values
+
+    def look_after_topics(self) -> list[str]:
+        """Find the topics that are published; what is wrong with the input."""
+        for topic in self._topics:
+            topic.look()
+        problem = self._pair_health.problem(self._pairs.matched, self._pairs.unmatched)
+        return [] if problem is None else [f"{problem}: {self._pairs.apart}"]
 
     def _clear(self) -> None:
         with self._ready:
             self._frames.clear()
-            self._matcher.clear()
+            self._pairs.clear()
             self._order.clear()
 
     # --- callbacks -------------------------------------------------------------------------------
@@ -175,7 +200,7 @@ class ImageInput:
                 if arrival.went_back:
                     self._node.warn("stamps went back", "stamps went back: estimator restarted")
                     self._frames.clear()
-                    self._matcher.clear()
+                    self._pairs.clear()
                     self._reset_reason = "stamps went back"
                 for _, item in arrival.items:
                     self._put(side, stamp_ns(item.header.stamp), item)
@@ -183,7 +208,7 @@ class ImageInput:
         return callback
 
     def _put(self, side: int, stamp: int, message: ImageMessage) -> None:
-        images = self._matcher.add(side, stamp, message)
+        images = self._pairs.add(side, stamp, message)
         if images is None:
             return
         self._frames.append((images, time.monotonic()))
@@ -201,10 +226,12 @@ class ImageInput:
                 images = self._take(WAIT_S)
                 if images is not None:
                     self._process(images)
+                    self._busy = 0
         except Exception:
             # A dead worker must stop the process.
             self._node.get_logger().fatal(f"the worker failed: {traceback.format_exc()}")
             self._node.failed = True
+            self._node.publish_diagnostics()
             self._node.context.try_shutdown()
             raise
 
@@ -214,6 +241,7 @@ class ImageInput:
             if not self._ready.wait_for(self._complete, timeout_s):
                 return None
             images, arrived = self._frames.popleft()
+            self._busy = 1
             infos = tuple(info for info in self._infos if info is not None)
             return ImageSet(images, infos, arrived)
 
@@ -230,12 +258,13 @@ class ImageInput:
             kind = error.kind if isinstance(error, BadInput) else "not computed"
             text = " ".join(str(error).split())
             self._node.warn(kind, f"frame {images.stamp_ns} ns is not used: {text}")
+            self._node.productivity.note(kind)
         else:
             self._node.throughput.add(time.monotonic() - images.arrived)
 
     def _frame(self, images: ImageSet) -> CameraFrame:
         self._advise(images)
-        pixels = [grey(message) for message in images.images]
+        pixels = [grey(*each) for each in zip(images.images, self._white, strict=True)]
         for info, image in zip(images.infos, pixels, strict=True):
             check_shape(info, image.shape)
         if len({image.shape for image in pixels}) > 1:
@@ -258,6 +287,147 @@ class ImageInput:
                 self._node.get_logger().warning(advice)
 
 
+# --- topics --------------------------------------------------------------------------------------
+
+
+class ImageTopic:
+    """A subscription to an image topic, raw or compressed. It may change while the node runs."""
+
+    def __init__(
+        self,
+        node: ManagedNode[Any],
+        config: InputConfig,
+        name: str,
+        callback: Callable[[ImageMessage], None],
+    ) -> None:
+        self._node, self._config, self._callback = node, config, callback
+        compressed = compressed_topic(node, name)
+        self._choices: dict[str, tuple[type[Any], str]] = {
+            "raw": (Image, name),
+            "compressed": (CompressedImage, compressed),
+        }
+        auto = config.transport == "auto"
+        # Whoever remaps to TOPIC/compressed means it.
+        remapped = node.resolve_topic_name(name) == node.resolve_topic_name(compressed)
+        self.transport: str = ("compressed" if remapped else "raw") if auto else config.transport
+        self._fixed = not auto or remapped
+        self._seconds = 0
+        self._subscription = self._subscribe()
+
+    def _subscribe(self) -> Subscription[Any]:
+        kind, topic = self._choices[self.transport]
+        return self._node.subscribe(kind, topic, self._callback, self._config)
+
+    def look(self) -> None:
+        """Change to the other transport where that alone has been published for two seconds."""
+        if self._fixed:
+            return
+        other = "compressed" if self.transport == "raw" else "raw"
+        here, there = (
+            is_published(self._node, self._node.resolve_topic_name(self._choices[each][1]))
+            for each in (self.transport, other)
+        )
+        self._seconds = self._seconds + 1 if there and not here else 0
+        if self._seconds >= 2:
+            self._node.unsubscribe(self._subscription)
+            self.transport, self._seconds = other, 0
+            self._subscription = self._subscribe()
+            topic = self._subscription.topic_name
+            self._node.get_logger().info(f"transport auto: {other} images of {topic}")
+
+
+class InfoTopic:
+    """A subscription to a calibration; where that is latched, a second one for it."""
+
+    def __init__(
+        self,
+        node: ManagedNode[Any],
+        config: InputConfig,
+        name: str,
+        callback: Callable[[CameraInfo], None],
+    ) -> None:
+        self._node, self._config, self._callback = node, config, callback
+        self._topic = node.subscribe(CameraInfo, name, callback, config).topic_name
+        self._name, self._latched = name, False
+        self.look()
+
+    def look(self) -> None:
+        """Subscribe to what was published before, where a publisher keeps it."""
+        if not self._latched and is_latched(self._node, self._topic):
+            self._latched = True
+            self._node.subscribe(CameraInfo, self._name, self._callback, self._config, True)
+
+
+class PairMatcher:
+    """Match left and right by the nearest stamps, within half of the time between frames.
+
+    That time is learnt from the stream. Until it is known, and of pairs that are used, stamps
+    may differ by `limit_s`; beyond it there is a warning with the offset that was measured.
+    """
+
+    def __init__(self, sides: int, limit_s: float, warn: Callable[[str, str], None]) -> None:
+        self._limit_ns, self._warn = round(limit_s * 1e9), warn
+        self._matcher: StampMatcher[ImageMessage] = StampMatcher(sides, self._limit_ns)
+        self._stamps: list[deque[int]] = [deque(maxlen=RECENT_STEPS) for _ in range(sides)]
+        self.matched, self._offset_ns = 0, 0
+
+    def clear(self) -> None:
+        """Forget what waits; counts stay."""
+        self._matcher.clear()
+        for stamps in self._stamps:
+            stamps.clear()
+
+    @property
+    def unmatched(self) -> int:
+        """Images that were let go without their other half."""
+        return self._matcher.unmatched
+
+    @property
+    def apart(self) -> str:
+        """In words, how far left and right are apart."""
+        return f"left and right stamps are {1e-6 * self._offset_ns:.3f} ms apart"
+
+    def values(self) -> dict[str, str]:
+        """For diagnostics."""
+        return {
+            "unmatched": str(self.unmatched),
+            "left to right (ms)": f"{1e-6 * self._offset_ns:.3f}",
+        }
+
+    def add(self, side: int, stamp: int, message: ImageMessage) -> tuple[ImageMessage, ...] | None:
+        """The images of all sides, once the last of them is here."""
+        if len(self._stamps) > 1:
+            self._learn(side, stamp)
+        before = self.unmatched
+        images = self._matcher.add(side, stamp, message)
+        if images is not None:
+            self.matched += 1
+        if len(self._stamps) > 1 and (images is not None or self.unmatched > before):
+            self._judge(images)
+        return images
+
+    def _learn(self, side: int, stamp: int) -> None:
+        self._stamps[side].append(stamp)
+        others = self._stamps[1 - side]
+        if others:
+            nearest = min(others, key=lambda other: abs(other - stamp))
+            self._offset_ns = abs(nearest - stamp)
+        steps = [np.diff(stamps) for stamps in self._stamps if len(stamps) > FEW_STEPS]
+        if len(steps) == len(self._stamps):
+            # The lower quartile: frames that were lost make steps longer.
+            usual = min(float(np.percentile(each, 25)) for each in steps)
+            near = min(round(NEAR * usual), MOST_APART_NS)
+            self._matcher.tolerance_ns = max(self._limit_ns, near)
+
+    def _judge(self, images: tuple[ImageMessage, ...] | None) -> None:
+        if images is not None:
+            left, right = (stamp_ns(each.header.stamp) for each in images)
+            self._offset_ns = abs(left - right)
+        if self._offset_ns > self._limit_ns:
+            limit = f"more than input.sync_tolerance_s {1e-9 * self._limit_ns:g} s"
+            self._warn("stereo sync", f"{self.apart}, {limit}: trigger the cameras together")
+
+
 class CameraCalibration:
     """The camera that the newest calibration messages describe."""
 
@@ -277,6 +447,8 @@ class CameraCalibration:
             return False
         before, self._key = self._key, None
         self.camera = self._camera(infos)
+        camera = self.camera.left if isinstance(self.camera, StereoCamera) else self.camera
+        check_principal_point(infos[0], camera, shape)
         self._key = key
         return before is not None
 

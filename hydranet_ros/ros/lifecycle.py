@@ -1,7 +1,7 @@
 """What all nodes share: the managed life cycle, parameters, topics, diagnostics.
 
 A node is configured (reads weights, opens topics) and activated (works); with `autostart` it does
-both by itself. Bad input is warned about once per reason, and counted: nothing that arrives over a
+both by itself. Bad input is warned about and counted by its reason: nothing that arrives over a
 topic ends a node. A node says in `configure` what it takes in and gives out, in `reset` what it
 forgets; inputs that work in a thread of their own are its `workers`.
 """
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-from diagnostic_msgs.msg import DiagnosticArray
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from rclpy.clock import Clock, JumpThreshold, TimeJump
 from rclpy.clock_type import ClockType
 from rclpy.duration import Duration
@@ -25,6 +25,7 @@ from std_srvs.srv import Trigger
 
 from hydranet_ros.errors import BadInput, HydraNetError
 from hydranet_ros.ros.diagnostics import (
+    Productivity,
     SubscriptionMonitor,
     Throughput,
     WarningCounter,
@@ -32,7 +33,7 @@ from hydranet_ros.ros.diagnostics import (
     resident_mb,
 )
 from hydranet_ros.ros.parameters import Parameters
-from hydranet_ros.ros.qos import OUTPUT, QualityConfig, publishers_of
+from hydranet_ros.ros.qos import LATCHED, OUTPUT, QualityConfig, publishers_of
 from hydranet_ros.settings import Configuration, setting
 
 RCLError = rclpy_implementation.RCLError
@@ -69,6 +70,9 @@ class Worker(Protocol):
     def diagnostics(self) -> dict[str, str]:
         """What diagnostics tell of the input."""
 
+    def look_after_topics(self) -> list[str]:
+        """Once a second: find the topics that are published; what is wrong with the input."""
+
 
 class ManagedNode(LifecycleNode, Generic[Config]):
     """A lifecycle node with a configuration."""
@@ -77,16 +81,16 @@ class ManagedNode(LifecycleNode, Generic[Config]):
         super().__init__(name, **options)
         self.warn = WarningCounter(self.get_logger())
         self.throughput = Throughput()
-        self.active = self.failed = False
+        self.productivity = Productivity()
+        self.configured = self.active = self.failed = False
         self.workers: list[Worker] = []
-        self._settings = Parameters(self, kind, self.apply)
-        self._monitors: list[SubscriptionMonitor] = []
-        self._open_subscriptions: list[Subscription[Any]] = []
+        self._settings = Parameters(self, kind, self._apply, lambda: self.configured)
+        self._open_subscriptions: dict[Subscription[Any], SubscriptionMonitor] = {}
         self._open_publishers: list[Any] = []
         self._diagnostics = self.create_publisher(DiagnosticArray, "/diagnostics", OUTPUT)
         self.create_service(Trigger, "~/reset", self._reset_service)
         # By the steady clock: simulated time may stand still, and then a node must say so.
-        self.create_timer(PERIOD_S, self._publish_diagnostics, clock=steady_clock())
+        self.create_timer(PERIOD_S, self._look_after_itself, clock=steady_clock())
         back = JumpThreshold(
             min_forward=None, min_backward=Duration(nanoseconds=-1), on_clock_change=True
         )
@@ -112,26 +116,48 @@ class ManagedNode(LifecycleNode, Generic[Config]):
         """What else diagnostics tell."""
         return {}
 
+    def _apply(self, config: Config) -> None:
+        if self.configured:
+            self.apply(config)
+
     # --- topics ----------------------------------------------------------------------------------
 
     def subscribe(
-        self, kind: type[Any], topic: str, callback: Callable[[Any], None], quality: QualityConfig
-    ) -> None:
-        """Subscribe; while the node is not active messages are ignored."""
-        monitor = SubscriptionMonitor(self.resolve_topic_name(topic), quality)
+        self,
+        kind: type[Any],
+        topic: str,
+        callback: Callable[[Any], None],
+        quality: QualityConfig,
+        latched: bool = False,
+    ) -> Subscription[Any]:
+        """Subscribe; while the node is not active messages are ignored.
+
+        With `latched` messages that were published before come too, from those who keep them.
+        """
+        monitor = SubscriptionMonitor(self.resolve_topic_name(topic), quality, latched)
 
         def receive(message: Any) -> None:
             monitor.receive()
-            if self.active:
-                try:
-                    callback(message)
-                except BadInput as error:
-                    self.warn(f"{monitor.topic}: {error.kind}", f"{monitor.topic}: {error}")
+            self.productivity.hear()
+            if self.active or latched:
+                self.guard(callback, message, monitor.topic)
 
-        self._monitors.append(monitor)
-        self._open_subscriptions.append(
-            self.create_subscription(kind, topic, receive, quality.profile)
-        )
+        profile = LATCHED if latched else quality.profile
+        subscription = self.create_subscription(kind, topic, receive, profile)
+        self._open_subscriptions[subscription] = monitor
+        return subscription
+
+    def unsubscribe(self, subscription: Subscription[Any]) -> None:
+        """Close a subscription before the others."""
+        del self._open_subscriptions[subscription]
+        self.destroy_subscription(subscription)
+
+    def guard(self, callback: Callable[..., None], message: Any, topic: str) -> None:
+        """Call back; bad input is warned about by the name of the topic."""
+        try:
+            callback(message)
+        except BadInput as error:
+            self.warn(f"{topic}: {error.kind}", f"{topic}: {error}")
 
     def advertise(self, kind: type[Any], topic: str, profile: QoSProfile = OUTPUT) -> Any:
         """A publisher that is silent while the node is not active."""
@@ -152,6 +178,7 @@ class ManagedNode(LifecycleNode, Generic[Config]):
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Configure; a known error is one line, and the node stays unconfigured."""
         try:
+            self.configured = True
             self.configure()
         except (HydraNetError, ValueError) as error:
             self.get_logger().error(str(error))
@@ -165,8 +192,9 @@ class ManagedNode(LifecycleNode, Generic[Config]):
 
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Start to work."""
-        for monitor in self._monitors:
+        for monitor in self._open_subscriptions.values():
             monitor.restart()
+        self.productivity.restart()
         result = super().on_activate(state)
         self.reset("activated")
         for worker in self.workers:
@@ -201,8 +229,9 @@ class ManagedNode(LifecycleNode, Generic[Config]):
             self.destroy_subscription(subscription)
         for publisher in self._open_publishers:
             self.destroy_lifecycle_publisher(publisher)
-        self._open_subscriptions, self._open_publishers = [], []
-        self._monitors, self.workers = [], []
+        self._open_subscriptions, self._open_publishers = {}, []
+        self.workers = []
+        self.configured = False
 
     def end(self) -> None:
         """Stop, however ROS ended."""
@@ -232,15 +261,18 @@ class ManagedNode(LifecycleNode, Generic[Config]):
             self.warn("clock jumped", f"the clock jumped by {by}: state is cleared")
             self.request_reset("the clock jumped")
 
-    def _publish_diagnostics(self) -> None:
-        warnings = self._silent_topics() if self.active else ["not active"]
-        warnings += [f"{count} x {kind}" for kind, count in self.warn.news().items()]
+    def _look_after_itself(self) -> None:
+        inputs = [text for worker in self.workers for text in worker.look_after_topics()]
+        self.publish_diagnostics(inputs if self.active else [])
+
+    def publish_diagnostics(self, inputs: list[str] | None = None) -> None:
+        """Tell how it goes, and what is wrong."""
         memory = resident_mb()
         values = {
             **self.throughput.values(),
             **({} if memory is None else {"memory (MB)": f"{memory:.1f}"}),
             **dict(pair for worker in self.workers for pair in worker.diagnostics().items()),
-            **self.diagnostics(),
+            **(self.diagnostics() if self.configured else {}),
             **{
                 f"listeners of {each.topic_name}": str(each.get_subscription_count())
                 for each in self._open_publishers
@@ -248,16 +280,33 @@ class ManagedNode(LifecycleNode, Generic[Config]):
             **{kind: str(count) for kind, count in sorted(self.warn.counts.items())},
         }
         stamp, name = self.get_clock().now().to_msg(), self.get_fully_qualified_name()
-        self.publish(self._diagnostics, diagnostic_array(stamp, name, values, warnings))
+        array = diagnostic_array(stamp, name, values, self._problems(inputs or []))
+        self.publish(self._diagnostics, array)
+
+    def _problems(self, inputs: list[str]) -> list[tuple[bytes, str]]:
+        """By level: what is wrong now."""
+        if self.failed:
+            return [(DiagnosticStatus.ERROR, "the worker failed")]
+        if not self.active:
+            return [(DiagnosticStatus.WARN, "not active")]
+        news = [f"{count} x {kind}" for kind, count in self.warn.news().items()]
+        found = [(DiagnosticStatus.WARN, text) for text in self._silent_topics() + inputs + news]
+        patience_s = max(
+            (monitor.quality.silence_s for monitor in self._open_subscriptions.values()),
+            default=5.0,
+        )
+        idle = self.productivity.problem(patience_s)
+        return found if idle is None else [idle, *found]
 
     def _silent_topics(self) -> list[str]:
-        silent = [monitor for monitor in self._monitors if monitor.silent]
-        for monitor in silent:
-            if not monitor.warned:
-                monitor.warned = True
+        heard = {m.topic for m in self._open_subscriptions.values() if not m.silent}
+        silent = {m.topic: s for s, m in self._open_subscriptions.items() if m.topic not in heard}
+        for topic, subscription in silent.items():
+            monitor = self._open_subscriptions[subscription]
+            if monitor.is_due:
                 self.get_logger().warning(
-                    f"no message on {monitor.topic} for {monitor.quality.silence_s:g} s, "
+                    f"no message on {topic} for {monitor.quality.silence_s:g} s, "
                     f"subscribed with QoS {monitor.quality}: "
-                    f"{publishers_of(self, monitor.topic)}"
+                    f"{publishers_of(self, topic, subscription.qos_profile)}"
                 )
-        return [f"no message on {monitor.topic}" for monitor in silent]
+        return [f"no message on {topic}" for topic in silent]

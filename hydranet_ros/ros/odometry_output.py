@@ -98,7 +98,7 @@ class OdometryOutput:
             twist = adjoint @ velocity
         if Sigma_velocity is not None:
             Sigma_twist = adjoint @ Sigma_velocity @ adjoint.T
-        names = self._frames.odom_frame, self._frames.base_frame
+        names = self._frames.odom, self._frames.base
         message = conversions.odometry_message(
             stamp_ns, names, T_w_b, Sigma_b_w, twist, Sigma_twist
         )

@@ -1,13 +1,14 @@
 """ROS parameters from configuration dataclasses: a default, a text and a bound exist once.
 
 A field `window_size` of a section `fusion` is the parameter `fusion.window_size`. Setting a
-parameter makes a whole configuration, so it is refused with the configuration's own words.
+parameter makes a whole configuration, so it is refused with the configuration's own words. What
+is given at the start and not known is refused too.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
 
 from rcl_interfaces.msg import (
@@ -25,14 +26,21 @@ from hydranet_ros.settings import Configuration, Setting, update, walk
 
 Config = TypeVar("Config", bound=Configuration)
 
+# What the nodes of this package have between them. A file may set all of it for all nodes (`/**`).
+SECTIONS = {"autostart", "threads", "input", "gyro", "vo", "frames", "path"} | {
+    *("odometry", "fusion", "output"),
+}
+QOS_OVERRIDES = "qos_overrides."  # declared by rclpy when a topic is opened
+
 
 def descriptor(item: Setting) -> ParameterDescriptor:
     """What `ros2 param describe` and rqt show of a setting."""
-    described = ParameterDescriptor(description=item.text, read_only=not item.live)
+    described = ParameterDescriptor(description=item.text)
+    constraints = [f"one of {', '.join(item.choices)}"] if item.choices else []
+    constraints += [] if item.live else ["only while the node is unconfigured"]
+    described.additional_constraints = "; ".join(constraints)
     low, high = item.low, item.high
-    if item.choices:
-        described.additional_constraints = f"one of {', '.join(item.choices)}"
-    elif low is None and high is None:
+    if low is None and high is None:
         pass
     elif item.kind is int:
         span = IntegerRange(from_value=_whole(low, -(2**31)), to_value=_whole(high, 2**31 - 1))
@@ -53,29 +61,49 @@ class Parameters(Generic[Config]):
     """The parameters of a node as one frozen configuration, `config`, that is always valid.
 
     Setting parameters goes in two steps, as rclpy has it: the on-set callback validates and
-    changes nothing, the post-set callback applies what was accepted.
+    changes nothing, the post-set callback applies what was accepted. What is not `live` may be
+    set while `in_use` says that nothing depends on it.
     """
 
     def __init__(
-        self, node: Node, kind: type[Config], changed: Callable[[Config], None] | None = None
+        self,
+        node: Node,
+        kind: type[Config],
+        changed: Callable[[Config], None] | None = None,
+        in_use: Callable[[], bool] = lambda: True,
     ) -> None:
-        self._node, self._changed = node, changed
+        self._node, self._changed, self._in_use = node, changed, in_use
         self._names = {item.name: item for item in walk(kind)}
+        # What files and `-p` say of this node. rclpy keeps it, and has no other way to ask.
+        given: Mapping[str, Parameter[Any]] = node._parameter_overrides
         for item in self._names.values():
-            self._declare(item)
+            self._declare(item, given.get(item.name))
         try:
+            self._refuse_unknown(kind(), given)
             self.config = update(kind(), self._values())
         except ValueError as error:
             raise HydraNetError(f"parameter {error}") from None
         node.add_on_set_parameters_callback(self._validate)
         node.add_post_set_parameters_callback(self._apply)
 
-    def _declare(self, item: Setting) -> None:
-        value = list(item.default) if isinstance(item.default, tuple) else item.default
+    def _declare(self, item: Setting, given: Parameter[Any] | None) -> None:
+        value = item.default if given is None else _like(item.default, given.value)
         try:
-            self._node.declare_parameter(item.name, value, descriptor(item))
-        except ParameterException as error:
+            self._node.declare_parameter(
+                item.name, _plain(value), descriptor(item), ignore_override=True
+            )
+        except (ParameterException, ValueError) as error:
             raise HydraNetError(f"parameter {item.name}: {_one_line(error)}") from None
+
+    def _refuse_unknown(self, base: Config, given: Mapping[str, Parameter[Any]]) -> None:
+        for name, parameter in given.items():
+            if self._node.has_parameter(name) or name.startswith(QOS_OVERRIDES):
+                continue
+            section = name.partition(".")[0]
+            if section in SECTIONS and not hasattr(base, section):
+                self._node.get_logger().warning(f"parameter {name} is of another node")
+            else:
+                update(base, {name: parameter.value})
 
     def _values(self) -> dict[str, Any]:
         return {name: self._node.get_parameter(name).value for name in self._names}
@@ -84,11 +112,21 @@ class Parameters(Generic[Config]):
         return {each.name: each.value for each in parameters if each.name in self._names}
 
     def _validate(self, parameters: list[Parameter[Any]]) -> SetParametersResult:
+        known = self._known(parameters)
         try:
-            update(self.config, self._known(parameters))
+            update(self.config, known)
         except ValueError as error:
             return SetParametersResult(successful=False, reason=str(error))
+        fixed = [name for name in known if self._is_new(name, known[name])]
+        if fixed and self._in_use():
+            reason = f"{fixed[0]} can be set only while the node is unconfigured"
+            return SetParametersResult(successful=False, reason=reason)
         return SetParametersResult(successful=True)
+
+    def _is_new(self, name: str, value: Any) -> bool:
+        """Whether this would change what is not live."""
+        now = self._node.get_parameter(name).value
+        return not self._names[name].live and bool(_plain(now) != _plain(value))
 
     def _apply(self, parameters: list[Parameter[Any]]) -> None:
         new = self._known(parameters)
@@ -96,6 +134,20 @@ class Parameters(Generic[Config]):
             self.config = update(self.config, new)
             if self._changed is not None:
                 self._changed(self.config)
+
+
+def _like(default: Any, value: Any) -> Any:
+    """A whole number for a float, as people write it; lists of them too."""
+    if isinstance(default, float) and type(value) is int:
+        return float(value)
+    if isinstance(default, tuple) and default and value is not None and not isinstance(value, str):
+        return [_like(default[0], each) for each in value]
+    return value
+
+
+def _plain(value: Any) -> Any:
+    """As rclpy takes it: a list for a tuple or an array."""
+    return value if isinstance(value, (bool, int, float, str)) else list(value)
 
 
 def _one_line(error: Exception) -> str:

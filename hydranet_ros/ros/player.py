@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from queue import Full, Queue
 from threading import Event, Thread
 from typing import Any, TypeVar
 
+from diagnostic_msgs.msg import DiagnosticArray
 from geometry_msgs.msg import PoseStamped
 from nav_msgs.msg import Odometry, Path
 from rclpy.duration import Duration
+from rclpy.executors import SingleThreadedExecutor
 from rclpy.impl.implementation_singleton import rclpy_implementation
 from rclpy.node import Node
 from rclpy.publisher import Publisher
@@ -75,6 +77,7 @@ class ReplayPublishers:
     """A publisher for each topic of a playlist, and the clock."""
 
     def __init__(self, node: Node, playlist: Playlist) -> None:
+        self._node = node
         self.publishers: dict[str, Publisher[Any]] = {}
         for topic, kind in playlist.types.items():
             message = message_class(kind)
@@ -99,6 +102,12 @@ class ReplayPublishers:
     def subscribers(self, topic: str) -> int:
         """How many subscribe to a topic."""
         return int(self.publishers[topic].get_subscription_count())
+
+    def published_as(self, image: str) -> str | None:
+        """The topic of the playlist that is published by this name, raw or compressed."""
+        name = self._node.resolve_topic_name(image)
+        wanted = (name, f"{name}/compressed")
+        return next((t for t, p in self.publishers.items() if p.topic_name in wanted), None)
 
     def unacknowledged(self) -> list[str]:
         """Wait until everything has arrived; the topics of which something has not."""
@@ -179,6 +188,68 @@ def _quality(kind: str) -> QoSProfile:
         reliability=ReliabilityPolicy.RELIABLE,
         durability=DurabilityPolicy.TRANSIENT_LOCAL if latched else DurabilityPolicy.VOLATILE,
     )
+
+
+# --- the end -------------------------------------------------------------------------------------
+
+# Nodes report once a second. Without progress for so long nothing more is to be expected.
+FIRST_REPORT_S, PATIENCE_S = 3.0, 15.0
+
+
+class Backlog:
+    """What nodes have still to work on, by their diagnostics."""
+
+    def __init__(self, node: Node) -> None:
+        self._changed = 0.0
+        self._reports: dict[str, tuple[str, str]] = {}  # waiting and done of each node
+        self._same: dict[str, int] = {}  # how often it was said without a change
+        node.create_subscription(DiagnosticArray, "/diagnostics", self._note, 100)
+
+    def _note(self, message: DiagnosticArray) -> None:
+        for status in message.status:
+            values = {each.key: each.value for each in status.values}
+            if "waiting" not in values:
+                continue
+            report = values["waiting"], values.get("done", "")
+            same = report == self._reports.get(status.name)
+            self._same[status.name] = self._same.get(status.name, 0) + 1 if same else 0
+            self._reports[status.name] = report
+            if not same:
+                self._changed = time.monotonic()
+
+    def wait(self, stop: Event) -> list[str]:
+        """Until every node has said twice that nothing waits; those of which it never comes."""
+        self._same, began = {}, time.monotonic()
+        self._changed = began
+        while not stop.is_set():
+            now = time.monotonic()
+            # By name: a thread adds to it meanwhile.
+            waiting = [
+                name
+                for name in list(self._reports)
+                if self._reports[name][0] != "0" or self._same.get(name, 0) < 2
+            ]
+            if not waiting and now - began > FIRST_REPORT_S:
+                break
+            if now - self._changed > PATIENCE_S:
+                return waiting
+            stop.wait(0.1)
+        return []
+
+
+@contextmanager
+def answering(node: Node) -> Iterator[None]:
+    """Answer to `ros2 param` and the like from a thread, while the main one plays."""
+    executor = SingleThreadedExecutor()
+    executor.add_node(node)
+    thread = Thread(target=executor.spin, name="answer")
+    thread.start()
+    try:
+        yield
+    finally:
+        executor.shutdown()
+        thread.join()
+        node.destroy_node()
 
 
 # --- the true path, for RViz ---------------------------------------------------------------------

@@ -10,12 +10,9 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from threading import Event, Thread
+from threading import Event
 
-from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 
 from hydranet_ros.datasets.bag_messages import Message
@@ -23,8 +20,10 @@ from hydranet_ros.errors import HydraNetError
 from hydranet_ros.ros import environment
 from hydranet_ros.ros.parameters import Parameters
 from hydranet_ros.ros.player import (
+    Backlog,
     ReplayClock,
     ReplayPublishers,
+    answering,
     from_second,
     open_playlist,
     play,
@@ -45,11 +44,15 @@ class PlayerConfig(Configuration):
     rate: float = setting(1.0, "times the recorded speed", 0.001, 1000.0, live=False)
     start: float = setting(0.0, "begin so many seconds in", 0.0, live=False)
     loop: bool = setting(False, "begin again at the end", None, live=False)
+    image: str = setting("", "the image topic that counts; empty: the first", live=False)
     subscribers: int = setting(
         0, "wait until so many subscribe to the images", 0, 1000, live=False
     )
     timeout: float = setting(
         30.0, "give up waiting for them after so many seconds", 0.0, live=False
+    )
+    drain: bool = setting(
+        False, "at the end, wait until the nodes have worked on all of it", None, live=False
     )
     clock_hz: float = setting(100.0, "how often /clock is published", 1.0, 10000.0, live=False)
 
@@ -63,6 +66,12 @@ class PlayerNode(Node):
         self._stop = stop
         self.playlist = open_playlist(self.config.source)
         self._replay = ReplayPublishers(self, self.playlist)
+        self._frames = self.playlist.frame_topic
+        if self.config.image:
+            self._frames = self._replay.published_as(self.config.image)
+            if self._frames is None:
+                raise HydraNetError(f"{self.config.source}: has no images for {self.config.image}")
+        self._backlog = Backlog(self) if self.config.drain else None
 
     def run(self) -> None:
         """Play once, or in a loop, until it is stopped; then wait until all has arrived."""
@@ -73,9 +82,9 @@ class PlayerNode(Node):
             clock = ReplayClock(self._replay, config.rate, config.clock_hz, self._stop)
             messages = read_ahead(self.playlist.messages()) if kept is None else iter(kept)
             chosen = from_second(messages, config.start)
-            statistics = play(chosen, self.playlist.frame_topic, self._replay, clock, self._stop)
+            statistics = play(chosen, self._frames, self._replay, clock, self._stop)
             log.info(statistics.summary(config.rate))
-            if statistics.frames == 0 and self.playlist.frame_topic and not self._stop.is_set():
+            if statistics.frames == 0 and self._frames and not self._stop.is_set():
                 raise HydraNetError(f"{config.source}: has nothing after start {config.start} s")
             if not config.loop:
                 break
@@ -92,7 +101,7 @@ class PlayerNode(Node):
         return messages
 
     def _wait_for_subscribers(self) -> None:
-        topic, wanted = self.playlist.frame_topic, self.config.subscribers
+        topic, wanted = self._frames, self.config.subscribers
         if topic is None or wanted == 0:
             return
         until = time.monotonic() + self.config.timeout
@@ -108,6 +117,8 @@ class PlayerNode(Node):
     def _finish(self) -> None:
         if not self._stop.is_set() and (missing := self._replay.unacknowledged()):
             self.get_logger().warning(f"not all has arrived of {', '.join(missing)}")
+        if self._backlog is not None and (late := self._backlog.wait(self._stop)):
+            self.get_logger().warning(f"not done with all of it: {', '.join(late)}")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -117,23 +128,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _play(stop: Event) -> None:
-    with answering(PlayerNode(stop)) as node:
+    node = PlayerNode(stop)
+    with answering(node):
         node.run()
-
-
-@contextmanager
-def answering(node: PlayerNode) -> Iterator[PlayerNode]:
-    """Answer to `ros2 param` and the like from a thread, while the main one plays."""
-    executor = SingleThreadedExecutor()
-    executor.add_node(node)
-    thread = Thread(target=executor.spin, name="answer")
-    thread.start()
-    try:
-        yield node
-    finally:
-        executor.shutdown()
-        thread.join()
-        node.destroy_node()
 
 
 if __name__ == "__main__":

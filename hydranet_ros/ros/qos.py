@@ -1,13 +1,19 @@
-"""Quality of service: of inputs by parameter, of outputs reliable."""
+"""Topics: their names, their quality of service, and who publishes them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from rclpy.node import Node
-from rclpy.qos import QoSProfile, ReliabilityPolicy
+from rclpy.qos import (
+    DurabilityPolicy,
+    QoSCompatibility,
+    QoSProfile,
+    ReliabilityPolicy,
+    qos_check_compatible,
+)
 
 from hydranet_ros.settings import Configuration, setting
 
@@ -16,6 +22,13 @@ RELIABILITIES = {
     "reliable": ReliabilityPolicy.RELIABLE,
 }
 OUTPUT = QoSProfile(depth=10, reliability=ReliabilityPolicy.RELIABLE)
+# Of what is published once and kept for those who come later.
+LATCHED = QoSProfile(
+    depth=1,
+    reliability=ReliabilityPolicy.RELIABLE,
+    durability=DurabilityPolicy.TRANSIENT_LOCAL,
+)
+COMPRESSED = "/compressed"
 
 
 @dataclass(frozen=True)
@@ -49,13 +62,70 @@ class ReliableConfig(QualityConfig):
     depth: int = setting(100, "messages that the middleware keeps", 1, 10000, live=False)
 
 
-def publishers_of(node: Node, topic: str) -> str:
+# Of topics that somebody uses once in a while: their silence is no fault.
+REQUESTS = ReliableConfig(depth=10, silence_s=1e9)
+
+
+# --- who publishes -------------------------------------------------------------------------------
+
+
+def publishers_of(node: Node, topic: str, profile: QoSProfile) -> str:
     """Who publishes on a topic, and how: for a subscription that receives nothing."""
-    found: Sequence[object] = node.get_publishers_info_by_topic(topic)
+    found: Sequence[Any] = node.get_publishers_info_by_topic(topic)
     if not found:
         return "no publisher"
-    names = [
-        f"{each.node_name} ({each.qos_profile.reliability.name.lower()})"  # type: ignore[attr-defined]
-        for each in found
-    ]
-    return f"published by {', '.join(sorted(names))}"
+    return f"published by {', '.join(sorted(_described(each, profile) for each in found))}"
+
+
+def _described(publisher: Any, profile: QoSProfile) -> str:
+    """Name and policies; where these do not match ours, what is wrong."""
+    offered: QoSProfile = publisher.qos_profile
+    policies = f"{offered.reliability.name.lower()}, {offered.durability.name.lower()}"
+    compatible, reason = qos_check_compatible(offered, profile)
+    if compatible == QoSCompatibility.ERROR:
+        words = " ".join(reason.removeprefix("ERROR: ").split()).rstrip(";")
+        policies += f", does not match: {words}"
+    return f"{publisher.node_name} ({policies})"
+
+
+def is_published(node: Node, topic: str) -> bool:
+    """Whether anybody publishes on a topic."""
+    return bool(node.get_publishers_info_by_topic(topic))
+
+
+def is_latched(node: Node, topic: str) -> bool:
+    """Whether somebody publishes on a topic for those who come later."""
+    return any(
+        qos_check_compatible(each.qos_profile, LATCHED)[0] != QoSCompatibility.ERROR
+        for each in node.get_publishers_info_by_topic(topic)
+    )
+
+
+# --- names ---------------------------------------------------------------------------------------
+
+
+def is_remapped(node: Node, topic: str) -> bool:
+    """Whether somebody has given another name to a topic."""
+    return bool(node.resolve_topic_name(topic) != node.resolve_topic_name(topic, only_expand=True))
+
+
+def compressed_topic(node: Node, image: str) -> str:
+    """Where the compressed images of a topic are: beside it, wherever that is remapped to."""
+    if is_remapped(node, image + COMPRESSED):
+        return image + COMPRESSED
+    return raw_topic(node, image) + COMPRESSED
+
+
+def raw_topic(node: Node, image: str) -> str:
+    """The full name of an image topic; that of its compressed images means the same camera."""
+    return str(node.resolve_topic_name(image)).removesuffix(COMPRESSED)
+
+
+def camera_info_topic(node: Node, image: str, info: str) -> str:
+    """Beside the image, as image_pipeline has it, unless `info` itself is remapped.
+
+    /camera/image_raw has /camera/camera_info.
+    """
+    if is_remapped(node, info):
+        return info
+    return raw_topic(node, image).rpartition("/")[0] + "/camera_info"

@@ -23,7 +23,8 @@ SIGNAL_PERIOD_S = 0.1  # of looking for an interruption
 class Interruption:
     """SIGINT and SIGTERM: the first ends the node, further ones change nothing.
 
-    `ros2 launch` and a terminal both send SIGINT, and the second must not break the clean end.
+    `ros2 launch` and a terminal both send SIGINT, and the second must not break the clean end. A
+    node that still starts has nothing to keep, and ends at once: to load torch may take long.
     """
 
     def __init__(self) -> None:
@@ -33,9 +34,9 @@ class Interruption:
             signal.signal(number, self._handle)
 
     def _handle(self, number: int, frame: object) -> None:
-        first, self.came = not self.came, True
-        if first and self.starting:  # to load torch may take long
-            raise KeyboardInterrupt
+        self.came = True
+        if self.starting:
+            leave(0)
 
 
 def run(make: Callable[[], ManagedNode[Any]], arguments: list[str] | None = None) -> int:
@@ -46,11 +47,13 @@ def run(make: Callable[[], ManagedNode[Any]], arguments: list[str] | None = None
         rclpy.init(args=arguments, signal_handler_options=SignalHandlerOptions.NO)
         node = make()
         if node.config.autostart and not _started(node):
+            interruption.starting = False
             return 2
         _spin(node, interruption)
-    except (KeyboardInterrupt, ExternalShutdownException):
+    except ExternalShutdownException:
         pass
     except (HydraNetError, RCLError) as error:
+        interruption.starting = False
         # After a fault of our own the context is gone, and rclpy may trip over it.
         if node is None or not node.failed:
             print(" ".join(str(error).split()), file=sys.stderr)
@@ -79,7 +82,7 @@ def _started(node: ManagedNode[Any]) -> bool:
 
 
 def _spin(node: ManagedNode[Any], interruption: Interruption) -> None:
-    interruption.starting = False  # half an executor cannot be taken apart without a traceback
+    interruption.starting = False
     executor = SingleThreadedExecutor()
     executor.add_node(node)
     while not interruption.came:

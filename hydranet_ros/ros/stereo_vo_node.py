@@ -76,8 +76,9 @@ class StereoVONode(ManagedNode[StereoVONodeConfig]):
     def on_frame(self, received: CameraFrame) -> None:
         """Track the pair, and publish the pose after a motion or at a start."""
         frames, stamp_ns = self.config.frames, received.frame.stamp_ns
-        T_b_c = self._extrinsics.camera_in(frames.base_frame, received.frame_id)
+        T_b_c = self._extrinsics.camera_in(frames.base, received.frame_id)
         result = self._result = self._odometry(received.camera).update(received.frame)
+        self.productivity.note(result.lost and result.lost.value)
         if result.pose is not None:
             self._odometer.move(result.pose)
         elif result.bridged and result.lost is not None:

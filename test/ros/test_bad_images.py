@@ -134,7 +134,7 @@ def spoilt(world: World, **fields: Any) -> Image:
 @pytest.mark.parametrize(
     ("kind", "fields"),
     [
-        ("encoding", {"encoding": "yuv422"}),
+        ("encoding", {"encoding": "yuv411"}),
         ("image step", {"step": 100}),
         ("image data", {"data": b"too short"}),
         ("empty image", {"width": 0, "height": 0, "step": 0, "data": b""}),
@@ -151,7 +151,7 @@ def test_a_bad_image_is_dropped(
         world.send_raw(spoilt(world, **fields))
     assert counted(world.bench, world.raw, kind, 2)
     assert len(world.heard["raw"]) == before
-    assert capfd.readouterr().err.count(f"[{kind};") == 1  # logged once, counted twice
+    assert capfd.readouterr().err.count(f"[{kind}") == 1  # logged once, counted twice
     world.goes_on()
 
 
@@ -196,7 +196,7 @@ def test_stamps_that_go_back_begin_anew(world: World) -> None:
     world.now -= 50 * PERIOD
     world.send_raw()
     world.goes_on()
-    assert world.raw.warn.counts["stamps went back"] == 1
+    assert counted(world.bench, world.raw, "stamps went back")
     assert all(start < end for start, end in world.intervals())
     assert not [pair for pair in world.intervals() if pair[0] == last]
     world.now = last

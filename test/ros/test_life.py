@@ -141,7 +141,8 @@ def test_a_silent_topic_is_warned_about_with_its_qos(
     log = capfd.readouterr().err
     line = next(line for line in log.splitlines() if "no message" in line and "left/im" in line)
     assert "on /slow/left/image_rect for 1 s, subscribed with QoS reliable, depth 5" in line
-    assert "published by life (best_effort)" in line
+    why = "Best effort publisher and reliable subscription"
+    assert f"published by life (best_effort, volatile, does not match: {why})" in line
     assert log.count("no message on /slow/left/image_rect") == 1
     warnings = [s.message for m in vo.told for s in m.status if s.name == "/slow/stereo_vo_node"]
     assert any("no message on /slow/left/image_rect" in each for each in warnings)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal
 
 import pytest
@@ -20,7 +20,7 @@ from hydranet_ros.fusion.config import FusionConfig
 from hydranet_ros.gyro.visual_gyro import GyroConfig
 from hydranet_ros.ros.fusion_node import FusionNodeConfig
 from hydranet_ros.ros.hydranet_node import HydraNetNodeConfig
-from hydranet_ros.ros.parameters import Parameters
+from hydranet_ros.ros.parameters import SECTIONS, Parameters
 from hydranet_ros.ros.stereo_vo_node import StereoVONodeConfig
 from hydranet_ros.settings import Configuration, section, setting
 from hydranet_ros.stereo_vo.config import StereoVOConfig
@@ -52,11 +52,13 @@ def context() -> Iterator[None]:
     rclpy.shutdown()
 
 
-def car(**overrides: object) -> tuple[Node, Parameters[Car], list[Car]]:
+def car(
+    parked: list[bool] | None = None, **overrides: object
+) -> tuple[Node, Parameters[Car], list[Car]]:
     given = [Parameter(name.replace("__", "."), value=v) for name, v in overrides.items()]
     node = rclpy.create_node("car", parameter_overrides=given)
     told: list[Car] = []
-    return node, Parameters(node, Car, told.append), told
+    return node, Parameters(node, Car, told.append, lambda: not parked), told
 
 
 @pytest.mark.usefixtures("context")
@@ -70,7 +72,9 @@ class TestOnANode:
         assert (span.from_value, span.to_value) == (0.1, 1.0)
         assert node.describe_parameter("seats").integer_range[0].to_value == 9
         assert node.describe_parameter("colour").additional_constraints == "one of red, blue"
-        assert node.describe_parameter("number").read_only
+        described = node.describe_parameter("number")
+        assert described.additional_constraints == "only while the node is unconfigured"
+        assert not described.read_only  # rclpy would never let it go
         node.destroy_node()
 
     def test_setting_rebuilds_the_configuration(self) -> None:
@@ -87,7 +91,11 @@ class TestOnANode:
             ("seats", 0, "seats"),
             ("doors", 5, "doors must not be more than the 4 seats"),
             ("colour", "green", "colour must be one of red, blue, got 'green'"),
-            ("number", "B2", "read-only"),
+            (
+                "number",
+                "B2",
+                "number can be set only while the node is unconfigured",
+            ),
         ],
     )
     def test_a_wrong_value_is_refused_and_nothing_changes(
@@ -124,13 +132,60 @@ class TestOnANode:
             ({"colour": "green"}, "parameter colour must be one of red, blue"),
             ({"doors": 9}, "parameter doors must not be more"),
             ({"wheel__radius": 7.0}, "parameter wheel.radius"),
-            ({"seats": "four"}, "parameter seats"),
+            ({"seats": "four"}, "parameter seats must be a whole number"),
+            ({"seats": 4.0}, "parameter seats must be a whole number"),
+            ({"wheel__radus": 0.3}, r"wheel.radus is not known: did you mean wheel.radius\?"),
+            ({"radius": 0.3}, r"radius is not known: did you mean wheel.radius\?"),
+            ({"weel__radius": 0.3}, r"weel.radius is not known: did you mean wheel.radius\?"),
+            ({"seats__front": 2}, "seats.front is not known: seats has no parts"),
+            ({"sound": True}, "sound is not known: known are colour, doors"),
         ],
     )
     def test_a_wrong_start_value_is_one_line(self, wrong: dict[str, object], text: str) -> None:
         with pytest.raises(HydraNetError, match=text) as raised:
             car(**wrong)
         assert "\n" not in str(raised.value)
+
+    def test_what_rclpy_knows_is_known(self) -> None:
+        given = {"use_sim_time": True, "start_type_description_service": False}
+        node, parameters, _ = car(**given, **{"qos_overrides./clock.subscription.depth": 5})
+        assert parameters.config == Car()
+        node.destroy_node()
+
+    def test_what_another_node_has_is_warned_about(
+        self, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        """A section /** of a file is for all nodes."""
+        node, parameters, _ = car(frames__base_frame="chassis")
+        assert parameters.config == Car()
+        assert "parameter frames.base_frame is of another node" in capfd.readouterr().err
+        node.destroy_node()
+
+    def test_whole_numbers_do_for_floats(self) -> None:
+        node, parameters, _ = car(wheel__radius=1, mass=[3, 4])
+        assert parameters.config == Car(Wheel(1.0), mass=(3.0, 4.0))
+        assert node.get_parameter("wheel.radius").type_ == Parameter.Type.DOUBLE
+        assert node.get_parameter("mass").type_ == Parameter.Type.DOUBLE_ARRAY
+        node.destroy_node()
+
+    def test_what_is_not_live_is_set_while_it_is_not_in_use(self) -> None:
+        parked = [True]
+        node, parameters, told = car(parked)
+        (result,) = node.set_parameters([Parameter("number", value="B2")])
+        assert result.successful
+        assert parameters.config.number == told[-1].number == "B2"
+        parked.clear()
+        (result,) = node.set_parameters([Parameter("number", value="C3")])
+        assert not result.successful
+        # As of `ros2 param load` with what is set already.
+        (result,) = node.set_parameters([Parameter("number", value="B2")])
+        assert result.successful
+        node.destroy_node()
+
+
+def test_the_sections_of_the_nodes_are_known_to_one_another() -> None:
+    kinds = FusionNodeConfig, HydraNetNodeConfig, StereoVONodeConfig
+    assert {item.name for kind in kinds for item in fields(kind)} == SECTIONS
 
 
 def test_the_nodes_have_the_defaults_of_the_core() -> None:
