@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-from hydranet_ros.errors import HydraNetError
+from hydranet_ros.errors import HydraNetError, printable
 
 if TYPE_CHECKING:
     from hydranet_ros.datasets.source import Source
@@ -30,7 +31,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """End with exit code 2."""
-        self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
+        self.exit(2, printable(f"{self.prog}: {message} (see {self.prog} --help)") + "\n")
 
 
 def add_command(
@@ -56,14 +57,14 @@ def add_command(
 # --- numbers -------------------------------------------------------------------------------------
 
 
-def whole_number(least: int = 1) -> Callable[[str], int]:
-    """The type of an argument: a whole number of at least `least`."""
+def whole_number(least: int = 1, most: int = 2**31 - 1) -> Callable[[str], int]:
+    """The type of an argument: a whole number from `least` to `most`."""
 
     def convert(text: str) -> int:
-        if not text.isdecimal() or int(text) < least:
-            raise argparse.ArgumentTypeError(
-                f"must be a whole number of at least {least}, got '{text}'"
-            )
+        if not text.isdecimal() or len(text) > 20 or not least <= int(text) <= most:
+            beyond = text.isdecimal() and (len(text) > 20 or int(text) > most)
+            words = f"at most {most}" if beyond else f"at least {least}"
+            raise argparse.ArgumentTypeError(f"must be a whole number of {words}, got '{text}'")
         return int(text)
 
     return convert
@@ -139,6 +140,18 @@ def open_chosen(options: argparse.Namespace, cameras: str = "stereo") -> Source:
         getattr(options, "right_topic", None),
         cameras,
     )
+
+
+@contextmanager
+def refused_frames(source: str, stamp_ns: int) -> Iterator[None]:
+    """Name the frame that an estimator refuses: too small, of another size, beyond its numbers."""
+    import cv2
+
+    try:
+        yield
+    except (ValueError, ArithmeticError, cv2.error) as error:
+        reason = " ".join(str(error).split())
+        raise HydraNetError(f"{source}: frame at {stamp_ns * 1e-9:.3f} s: {reason}") from error
 
 
 # --- the network ---------------------------------------------------------------------------------

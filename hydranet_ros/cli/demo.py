@@ -5,10 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
-import signal
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -101,10 +98,7 @@ def run(options: argparse.Namespace) -> None:
     source = open_chosen(options)
     seconds = float(source.stamps_ns[-1] - source.stamps_ns[0]) * 1e-9
     session = Session(options.out / "logs", options.rate, seconds, config)
-    with (
-        _interrupted_by_signals(),
-        tempfile.TemporaryDirectory(dir=options.out, prefix=".") as scratch,
-    ):
+    with tempfile.TemporaryDirectory(dir=options.out, prefix=".") as scratch:
         played = _prepare(source, Path(scratch) / "played")
         recorded = Path(scratch) / "recorded"
         run_nodes(session, played, recorded)
@@ -151,21 +145,6 @@ def _keep(bag: Path, place: Path) -> None:
         bag.rename(place)
     except OSError as error:
         raise FileError(place, f"cannot be written: {error.strerror}") from None
-
-
-@contextmanager
-def _interrupted_by_signals() -> Iterator[None]:
-    """Treat SIGTERM and SIGHUP as Ctrl-C, so that the nodes are stopped too."""
-
-    def interrupt(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    before = {n: signal.signal(n, interrupt) for n in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _text(figures: dict[str, Any], page: Path) -> str:

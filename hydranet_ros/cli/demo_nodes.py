@@ -21,8 +21,8 @@ from hydranet_ros.settings import Configuration, section, walk
 from hydranet_ros.stereo_vo.config import StereoVOConfig
 
 POLL_S = 0.05
-# A node ends within two seconds of a signal.
-STOP_TIMEOUT_S = 5.0
+# A node ends within two seconds of a signal, the command within three.
+STOP_TIMEOUT_S = 2.0
 # [ERROR] [1700000000.123456789] [node]:
 LOG_PREFIX = re.compile(r"^\[\w+\] \[[\d.]+\] \[[^\]]*\]: ")
 
@@ -110,7 +110,7 @@ class ProcessGroup:
         raise HydraNetError(f"{name} ended with code {code}: {last} (see {self.log(name)})")
 
     def end_all(self) -> None:
-        """SIGINT, wait 5 s, then SIGKILL; SIGKILL at once where this is interrupted."""
+        """SIGINT, wait 2 s, then SIGKILL; SIGKILL at once where this is interrupted."""
         try:
             self._interrupt()
         finally:

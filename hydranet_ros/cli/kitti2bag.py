@@ -69,7 +69,7 @@ def run(options: argparse.Namespace) -> None:
 
     check_new(options.out)
     source = open_chosen(options, options.cameras)
-    epoch_ns = _epoch(options.epoch, int(source.stamps_ns[-1]))
+    epoch_ns = _epoch(options.epoch, int(source.stamps_ns[0]), int(source.stamps_ns[-1]))
     messages = recorded(source, options.compressed, epoch_ns)
     bar = progress(messages, message_count(source), "write", "message")
     count = write_bag(options.out, bar, options.storage)
@@ -77,7 +77,8 @@ def run(options: argparse.Namespace) -> None:
     print(f"{len(source)} frames, {truth}: {count} messages written to {options.out}")
 
 
-def _epoch(seconds: float, last_ns: int) -> int:
-    if not math.isfinite(seconds) or not 0.0 <= seconds + last_ns * 1e-9 < LATEST_S:
+def _epoch(seconds: float, first_ns: int, last_ns: int) -> int:
+    first, last = (seconds + stamp * 1e-9 for stamp in (first_ns, last_ns))
+    if not math.isfinite(seconds) or not 0.0 <= first <= last < LATEST_S:
         raise HydraNetError(f"--epoch {seconds}: stamps must stay between 0 and 2^31 seconds")
     return round(seconds * 1e9)

@@ -24,8 +24,9 @@ from hydranet_ros.cli.arguments import (
     dumped,
     network_settings,
     open_chosen,
+    refused_frames,
 )
-from hydranet_ros.errors import HydraNetError, require
+from hydranet_ros.errors import HydraNetError, printable, require
 
 if TYPE_CHECKING:
     from hydranet_ros.cli.arguments import Commands
@@ -67,7 +68,7 @@ def add_parser(commands: Commands) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Read, track, evaluate, write, print. An interruption keeps what is done."""
+    """Read, track, evaluate, write, print. An interruption keeps what is done, but the plots."""
     from hydranet_ros.pipeline import Pipeline, PipelineConfig
 
     shorthands = {"parts": options.only, **network_settings(options)}
@@ -90,7 +91,9 @@ def run(options: argparse.Namespace) -> None:
         raise KeyboardInterrupt
     figures = results.figures()
     if folder is not None:
-        _write(folder, results, figures, _config_text(pipeline, source, results))
+        results.write(folder, figures, _config_text(pipeline, source, results))
+        if not interrupted:  # plots take longer than one who wants to leave would wait
+            _write_report(folder, results, figures)
     if options.json:
         timing = {"ms_median": results.timing["ms_median"]}
         print(json.dumps({"frames": figures["frames"]} | timing | figures))
@@ -122,7 +125,8 @@ def _follow(source: Source, pipeline: Pipeline, results: RunResults) -> None:
 
     for frame in progress(source, len(source), "run"):
         start = time.perf_counter()
-        step = pipeline.update(frame)
+        with refused_frames(source.name, frame.stamp_ns):
+            step = pipeline.update(frame)
         results.add(step, 1e3 * (time.perf_counter() - start))
         swapped = step.vo is not None and step.vo.lost is Lost.SWAPPED_CAMERAS
         if swapped and results.odometry is not None and not results.odometry.motions:
@@ -148,10 +152,7 @@ def _config_text(pipeline: Pipeline, source: Source, results: RunResults) -> str
     return to_yaml(pipeline.config, comment)
 
 
-def _write(
-    folder: ResultsFolder, results: RunResults, figures: dict[str, Any], config: str
-) -> None:
-    results.write(folder, figures, config)
+def _write_report(folder: ResultsFolder, results: RunResults, figures: dict[str, Any]) -> None:
     try:
         require("the report", "matplotlib")
     except HydraNetError as error:
@@ -177,7 +178,7 @@ def _text(results: RunResults, figures: dict[str, Any], options: argparse.Namesp
         if errors is not None:
             lines.append(calibration_table(errors))
     if options.out is not None:
-        lines.append(f"written to {options.out}")
+        lines.append(f"written to {printable(str(options.out))}")
     return "\n".join(lines)
 
 

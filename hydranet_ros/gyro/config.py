@@ -15,8 +15,9 @@ from hydranet_ros.settings import Configuration, section, setting
 
 _WIDEST = 65536  # units of a layer
 _LARGEST_INPUT = 4_000_000
+_LARGEST_LAYER = 1 << 26  # weights
 _TINY = 1e-6  # the least of what must be positive
-LEAST_SCALE, LARGEST_SCALE = 0.01, 1e3  # of a calibration
+LEAST_SCALE, LARGEST_SCALE = 1e-3, 1e3  # of a calibration
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,15 @@ class NetworkConfig(Configuration):
                 f"input_shape of body {self.body} must have {axes} axes and at most "
                 f"{_LARGEST_INPUT} numbers, got {shape}"
             )
+        layers = {
+            "heads": self.heads * self.head_hidden * self.features,
+            "covariance_hidden": self.covariance_hidden * self.features,
+            "prior_hidden": self.heads * self.prior_hidden * 512,
+            "features": self.features * (prod(shape) if axes == 1 else prod(shape[1:]) // 8),
+        }
+        for name, weights in layers.items():
+            if weights > _LARGEST_LAYER:
+                raise ValueError(f"{name}: a layer would have {weights} weights, too many")
         if self.body == "resnet34" and self.features != 512:
             raise ValueError(f"features of body resnet34 must be 512, got {self.features}")
         if self.body == "flow":

@@ -28,7 +28,7 @@ from hydranet_ros.gyro.network import HydraNet
 from hydranet_ros.settings import Configuration, complete, dump, setting
 
 FORMAT_VERSION = 1
-_KEY, _DIGEST = "hydranet", "sha256"
+_KEY, _DIGEST = "hydranet", "sha256"  # one key of the metadata: several have no order
 # A header is parsed before it can be checked, and a file read before it is known to be sound.
 LARGEST_HEADER, LARGEST_FILE = 1 << 20, 256 << 20
 _SECTIONS = {"format_version", "network", "calibration", "provenance"}
@@ -64,7 +64,7 @@ class Weights:
 
 def save_weights(path: str | PathLike[str], weights: Weights) -> None:
     """Write a file, whole or not at all: an interrupted training leaves the old one."""
-    description = {
+    description: dict[str, Any] = {
         "format_version": FORMAT_VERSION,
         "network": dump(weights.model.config),
         "calibration": dump(weights.calibration),
@@ -74,8 +74,8 @@ def save_weights(path: str | PathLike[str], weights: Weights) -> None:
         name: value.detach().to("cpu").contiguous()
         for name, value in weights.model.state_dict().items()
     }
-    text = json.dumps(description, allow_nan=False)
-    content = save(tensors, {_KEY: text, _DIGEST: _digest(text, tensors)})
+    description[_DIGEST] = _digest(description, tensors)
+    content = save(tensors, {_KEY: json.dumps(description, allow_nan=False)})
     with whole_file(path) as file:
         file.write(content)
 
@@ -87,7 +87,8 @@ def load_weights(path: str | PathLike[str]) -> Weights:
         _check_header(path)
         with safe_open(path, framework="pt", device="cpu") as file:
             metadata = file.metadata() or {}
-            config, calibration, provenance = _description(path, metadata)
+            description = _description(path, metadata)
+            config, calibration, provenance = _described(path, description)
             model = _empty_model(path, config)
             wanted = model.state_dict()
             _check_names(path, set(file.keys()), set(wanted))
@@ -103,16 +104,17 @@ def load_weights(path: str | PathLike[str]) -> Weights:
             path, f"is not a safetensors file, or is damaged ({error}): fetch it again"
         ) from None
     _check_tensors(path, tensors, wanted)
-    if _DIGEST in metadata and metadata[_DIGEST] != _digest(metadata[_KEY], tensors):
+    if description.get(_DIGEST) not in (None, _digest(description, tensors)):
         raise FileError(path, "was changed after it was made, or is damaged: fetch it again")
     _check_grid(path, config, tensors)
     model.load_state_dict(tensors, assign=True)
     return Weights(model.eval(), calibration, provenance)
 
 
-def _digest(description: str, tensors: Mapping[str, Tensor]) -> str:
+def _digest(description: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
     """Of everything that an estimate depends on."""
-    found = hashlib.sha256(description.encode())
+    content = {name: value for name, value in description.items() if name != _DIGEST}
+    found = hashlib.sha256(json.dumps(content, sort_keys=True).encode())
     for name in sorted(tensors):
         found.update(name.encode())
         found.update(tensors[name].contiguous().view(-1).view(torch.uint8).numpy().tobytes())
@@ -139,9 +141,7 @@ def _check_grid(path: Path, config: NetworkConfig, tensors: Mapping[str, Tensor]
             )
 
 
-def _description(
-    path: Path, metadata: Mapping[str, str]
-) -> tuple[NetworkConfig, Calibration, Provenance]:
+def _description(path: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
     if _KEY not in metadata:
         raise FileError(path, "has no description of its network: use a file of `hydranet train`")
     try:
@@ -155,8 +155,14 @@ def _description(
             f"has format version {str(version)[:20]}, and this hydranet_ros reads "
             f"{FORMAT_VERSION}: use weights and package of the same release",
         )
+    return dict(description)
+
+
+def _described(
+    path: Path, description: Mapping[str, Any]
+) -> tuple[NetworkConfig, Calibration, Provenance]:
     try:
-        if set(description) != _SECTIONS:
+        if set(description) - {_DIGEST} != _SECTIONS:
             raise ValueError(
                 f"its sections must be {sorted(_SECTIONS)}, got {sorted(description)}"
             )

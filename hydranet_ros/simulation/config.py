@@ -46,7 +46,9 @@ class StreetConfig(Configuration):
     a seed of their own.
     """
 
-    seed: int = setting(0, "chooses the street, its textures, the drive and the noise")
+    seed: int = setting(
+        0, "chooses the street, its textures, the drive and the noise", 0, 2**63 - 1
+    )
     frames: int = setting(100, "number of stereo frames", 1, 100_000)
     rate_hz: float = setting(10.0, "frames per second", 0.1, 1000)
     width: int = setting(620, "width of an image in pixels", 16, 4096)
@@ -96,7 +98,10 @@ class StreetConfig(Configuration):
     )
 
     texture_seed: int | None = setting(
-        None, "chooses the textures; None follows seed. Streets that share it are made faster"
+        None,
+        "chooses the textures; None follows seed. Streets that share it are made faster",
+        0,
+        2**63 - 1,
     )
     texture_contrast: float = setting(
         1.0,

@@ -12,21 +12,29 @@ from hydranet_ros.gyro.config import PRESETS, NetworkConfig
 from hydranet_ros.settings import Configuration, read_yaml, section, setting, update
 
 _TINY = 1e-9  # the least of what must be positive
+_MOST_STREETS = 100_000  # of a kind: beyond it are the numbers of the next kind
 
 
 @dataclass(frozen=True)
 class DataConfig(Configuration):
     """Simulated streets, or KITTI folders where any are named."""
 
-    streets: int = setting(360, "simulated streets to learn from")
-    validation_streets: int = setting(40, "other streets, to validate on")
+    streets: int = setting(360, "simulated streets to learn from", 0, _MOST_STREETS)
+    validation_streets: int = setting(40, "other streets, to validate on", 0, _MOST_STREETS)
     exact_streets: int = setting(
-        0, "more streets to learn from, with exact flow instead of rendered images"
+        0,
+        "more streets to learn from, with exact flow instead of rendered images",
+        0,
+        _MOST_STREETS,
     )
-    calibration_streets: int = setting(30, "streets of another style, to calibrate on as well")
-    frames_per_street: int = setting(14, "images of a street", 2)
-    gaps: tuple[int, ...] = setting((1, 2, 3), "frames between the two images of a pair", 1)
-    unusual: int = setting(2, "unreadable pairs of each kind per street (see unreadable.py)")
+    calibration_streets: int = setting(
+        30, "streets of another style, to calibrate on as well", 0, _MOST_STREETS
+    )
+    frames_per_street: int = setting(14, "images of a street", 2, 1000)
+    gaps: tuple[int, ...] = setting((1, 2, 3), "frames between the two images of a pair", 1, 1000)
+    unusual: int = setting(
+        2, "unreadable pairs of each kind per street (see unreadable.py)", 0, 1000
+    )
     flow: Literal["dis", "farneback", "farneback_torch"] = setting(
         "dis", "flow method to learn from: the one that the Predictor will be fed with"
     )
@@ -37,6 +45,11 @@ class DataConfig(Configuration):
         """Check what no field can tell alone."""
         if not self.gaps:
             raise ValueError("gaps must have at least one number of frames")
+        if not self.kitti and min(self.gaps) >= self.frames_per_street:
+            raise ValueError(
+                f"gaps must be less than the {self.frames_per_street} images of a street, got "
+                f"{min(self.gaps)} at least"
+            )
         if bool(self.kitti) != bool(self.kitti_validation):
             raise ValueError("kitti and kitti_validation must both name folders, or neither")
         if set(self.kitti) & set(self.kitti_validation):
@@ -54,11 +67,11 @@ class AugmentConfig(Configuration):
     )
     crop: float = setting(0.15, "chance that a part of the view is cut off", 0, 1)
     movers: float = setting(0.15, "chance of each of three objects that move by themselves", 0, 1)
-    mover_step: float = setting(0.03, "how far they move, in normalised units")
+    mover_step: float = setting(0.03, "how far they move, in normalised units", 0, 10)
     error_share: float = setting(
-        0.04, "largest standard deviation of smooth flow errors, as a share of the flow"
+        0.04, "largest standard deviation of smooth flow errors, as a share of the flow", 0, 10
     )
-    error_floor: float = setting(0.0006, "the same, in normalised units")
+    error_floor: float = setting(0.0006, "the same, in normalised units", 0, 10)
 
 
 NO_AUGMENTATION = AugmentConfig(mirror=0, turn=0, crop=0, movers=0, error_share=0, error_floor=0)
@@ -82,14 +95,16 @@ class LossConfig(Configuration):
         "nll", "nll: likelihood of rotation and covariance together; split: one after the other"
     )
     beta: float = setting(0.0, "how evenly samples are weighed: 0 by precision, 1 all alike", 0, 1)
-    mean_sigma_rad: float = setting(0.01, "deviation that kind split weighs rotations by", _TINY)
+    mean_sigma_rad: float = setting(
+        0.01, "deviation that kind split weighs rotations by", _TINY, 10
+    )
 
 
 @dataclass(frozen=True)
 class TrainingConfig(Configuration):
     """A training; equal configurations give equal weights on one machine."""
 
-    seed: int = setting(7, "seed of everything random")
+    seed: int = setting(7, "seed of everything random", 0, 2**31 - 1)
     preset: Literal["default", "paper", "resnet34", "mlp"] = setting(
         "default", "the network that is changed by `network`"
     )
@@ -98,17 +113,21 @@ class TrainingConfig(Configuration):
     augment: AugmentConfig = section(AugmentConfig)
     loss: LossConfig = section(LossConfig, beta=0.5)
 
-    epochs: int = setting(20, "most epochs", 1)
-    steps_per_epoch: int = setting(120, "batches in an epoch; 0 is once through all pairs")
-    batch_size: int = setting(48, "pairs in a batch", 2)
+    epochs: int = setting(20, "most epochs", 1, 1_000_000)
+    steps_per_epoch: int = setting(
+        120, "batches in an epoch; 0 is once through all pairs", 0, 1_000_000
+    )
+    batch_size: int = setting(48, "pairs in a batch", 2, 65536)
     unusual_share: float = setting(
         0.2, "unreadable pairs added to each batch, as a share of it", 0, 0.999
     )
-    unusual_deg: float = setting(1.0, "how far apart the heads should be on them", _TINY)
-    unusual_weight: float = setting(5.0, "weight of that in the loss", _TINY)
-    learning_rate: float = setting(2e-3, "learning rate after the warm-up", _TINY)
+    unusual_deg: float = setting(1.0, "how far apart the heads should be on them", _TINY, 180)
+    unusual_weight: float = setting(5.0, "weight of that in the loss", _TINY, 1e9)
+    learning_rate: float = setting(2e-3, "learning rate after the warm-up", _TINY, 10)
     weight_decay: float = setting(1e-4, "weight decay of AdamW", 0, 10)
-    warmup_steps: int = setting(100, "steps over which the learning rate grows from 0")
+    warmup_steps: int = setting(
+        100, "steps over which the learning rate grows from 0", 0, 1_000_000_000
+    )
     clip_norm: float = setting(1.0, "largest norm of a gradient", _TINY)
     average_decay: float = setting(
         0.995,

@@ -8,12 +8,17 @@ starts at once. The digest is of everything that the flow depends on.
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import json
 import multiprocessing
 import os
-from collections.abc import Sequence
+import signal
+import sys
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -27,6 +32,7 @@ from tqdm import tqdm
 
 from hydranet_ros import __version__
 from hydranet_ros.errors import FileError, HydraNetError
+from hydranet_ros.files import remove_left_behind
 from hydranet_ros.geometry import lie
 from hydranet_ros.gyro.flow import unchecked_flow
 from hydranet_ros.settings import dump
@@ -47,6 +53,7 @@ from hydranet_ros.training.streets import (
     strange_street,
 )
 
+_PR_SET_PDEATHSIG = 1
 _RENDERED, _EXACT, _LEFT, _RIGHT = _KINDS = ("rendered", "exact", "strange-left", "strange-right")
 
 
@@ -166,13 +173,54 @@ def _make(jobs: list[_Job], config: TrainingConfig, processes: int) -> None:
     missing = [job for job in jobs if not job.path.exists()]
     if not missing:
         return
+    remove_left_behind(jobs[0].path.parent)
     make = partial(_make_one, config.seed, config.data)
-    spawn = multiprocessing.get_context("spawn")  # fork would copy the threads of torch
     done = len(jobs) - len(missing)
-    with ProcessPoolExecutor(processes, spawn, cv2.setNumThreads, (1,)) as pool:
-        made = pool.map(make, missing, chunksize=STREETS_PER_TEXTURE)
+    with _workers(min(processes, len(missing))) as pool:
+        with _uninterrupted_children():
+            made = pool.map(make, missing, chunksize=STREETS_PER_TEXTURE)
         for _ in tqdm(made, "render", len(jobs), initial=done, unit="street", disable=None):
             pass
+
+
+@contextmanager
+def _workers(processes: int) -> Iterator[ProcessPoolExecutor]:
+    """Processes that end with this one, whatever ends it, and at once where it is interrupted."""
+    others = set(multiprocessing.active_children())
+    spawn = multiprocessing.get_context("spawn")  # fork would copy the threads of torch
+    pool = ProcessPoolExecutor(processes, spawn, _start_worker, (os.getpid(),))
+    try:
+        yield pool
+        pool.shutdown()
+    except BaseException as error:
+        for child in set(multiprocessing.active_children()) - others:
+            child.kill()
+        pool.shutdown(wait=False, cancel_futures=True)
+        if isinstance(error, BrokenProcessPool):
+            raise HydraNetError(
+                "a process that renders streets was ended from outside, perhaps for want of "
+                "memory: start again, what is done is kept"
+            ) from None
+        raise
+
+
+@contextmanager
+def _uninterrupted_children() -> Iterator[None]:
+    """Processes that are started here leave Ctrl-C to their parent, which gets it afterwards."""
+    signals = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _start_worker(parent: int) -> None:
+    cv2.setNumThreads(1)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it has ended before
+        os._exit(1)
 
 
 def _make_one(seed: int, data: DataConfig, job: _Job) -> None:

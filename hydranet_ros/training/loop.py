@@ -10,7 +10,6 @@ import copy
 import csv
 import io
 import math
-import pickle
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -231,12 +230,28 @@ class Training:
         state = load_checkpoint(self.out, dump(self.config))
         if state is None:
             return
-        self.epoch, self.best_epoch = state["epoch"], state["best_epoch"]
-        self.network.load_state_dict(state["network"])
-        self.average.load_state_dict(state["average"])
-        self.optimiser.load_state_dict(state["optimiser"])
-        self.best, self.best_state = Figures(**state["best"]), state["best_state"]
-        self.rows = state["rows"]
+        try:
+            self.network.load_state_dict(state["network"])
+            self.average.load_state_dict(state["average"])
+            self.optimiser.load_state_dict(state["optimiser"])
+            self.best, self.best_state = Figures(**state["best"]), dict(state["best_state"])
+            self.epoch, self.best_epoch = int(state["epoch"]), int(state["best_epoch"])
+            self.rows = list(state["rows"])
+            self._check_resumed()
+        except Exception as error:  # whatever torch has for what does not belong together
+            reason = str(error).partition("\n")[0] or type(error).__name__
+            raise damaged(self.out / CHECKPOINT, reason) from error
+
+    def _check_resumed(self) -> None:
+        """A checkpoint may be whole and still not be one of this training."""
+        if not 0 <= self.best_epoch <= self.epoch or len(self.rows) != self.epoch:
+            raise ValueError(f"epoch {self.epoch}, best {self.best_epoch}, {len(self.rows)} rows")
+        for state in (self.network.state_dict(), self.average.state_dict(), self.best_state):
+            for name, value in state.items():
+                if not torch.isfinite(value).all():
+                    raise ValueError(f"{name} is not finite")
+        if self.best_state.keys() != self.average.state_dict().keys():
+            raise ValueError("the best state is of another network")
 
 
 # --- checkpoints ---------------------------------------------------------------------------------
@@ -257,11 +272,19 @@ def load_checkpoint(folder: Path, settings: dict[str, Any]) -> dict[str, Any] | 
         return None
     try:
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-    except (OSError, RuntimeError, pickle.UnpicklingError, EOFError) as error:
-        reason = str(error).partition("\n")[0]
-        raise FileError(path, f"cannot be read ({reason}): delete it to start again") from None
+    except Exception as error:  # torch, zipfile and pickle have many for a damaged file
+        raise damaged(path, str(error).partition("\n")[0] or type(error).__name__) from error
+    if not isinstance(state, dict):
+        raise damaged(path, "it holds something else")
     if state.get("settings") != settings:
         raise FileError(
             path, "is of a training with other settings: choose another --out, or delete it"
         )
     return state
+
+
+def damaged(path: Path, reason: str) -> FileError:
+    """What to do about a checkpoint that cannot be used."""
+    return FileError(
+        path, f"is damaged ({reason}): delete it to start again; rendered streets are kept"
+    )

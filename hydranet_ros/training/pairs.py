@@ -5,7 +5,6 @@ From rendered streets, from streets with exact flow, and from KITTI folders.
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -17,17 +16,20 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from hydranet_ros.datasets.kitti import KittiFolder
-from hydranet_ros.errors import FileError, HydraNetError
+from hydranet_ros.errors import FileError, HydraNetError, printable
 from hydranet_ros.files import whole_file
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.camera import Image, StereoCamera
 from hydranet_ros.geometry.lie import Array
+from hydranet_ros.geometry.trajectory import read_npz
 from hydranet_ros.gyro.flow import FlowConfig, FlowEstimator, farneback, unchecked_flow
 from hydranet_ros.gyro.grid import CanonicalGrid, CanonicalView, GridFlow
 from hydranet_ros.simulation.config import StreetConfig
 from hydranet_ros.simulation.street import LEFT, Street
 from hydranet_ros.training.config import TrainingConfig
 from hydranet_ros.training.unreadable import KINDS
+
+LARGEST_PAIRS = 2 << 30  # bytes: all pairs of a sequence of KITTI
 
 
 class FlowMethod(Protocol):
@@ -147,12 +149,17 @@ def write_pairs(path: Path, pairs: FlowPairs) -> None:
 def read_pairs(path: Path) -> FlowPairs:
     """Read a file of `write_pairs`."""
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            content: dict[str, Any] = {each.name: archive[each.name] for each in fields(FlowPairs)}
+        content: dict[str, Any] = {
+            each.name: read_npz(path, each.name, "fb", largest=LARGEST_PAIRS)
+            for each in fields(FlowPairs)
+        }
+        for name, value in content.items():
+            if not np.isfinite(value).all():
+                raise ValueError(f"{name} is not finite")
         return FlowPairs(**content)
-    except OSError as error:
-        raise FileError(path, f"cannot be read: {error.strerror or error}") from None
-    except (ValueError, KeyError, zipfile.BadZipFile) as error:
+    except FileError as error:
+        raise FileError(path, f"{error.reason}: delete it, and it is made again") from None
+    except ValueError as error:
         raise FileError(path, f"is no file of flow pairs ({error}): delete it") from None
 
 
@@ -187,7 +194,9 @@ def kitti_pairs(config: TrainingConfig, folder: str) -> FlowPairs:
             f"{folder}: has no ground truth to learn from: put it into poses.txt there, or into "
             "../../poses/NN.txt"
         )
-    shown = tqdm(source, f"flow of {source.name}", len(source), unit="frame", disable=None)
+    shown = tqdm(
+        source, f"flow of {printable(source.name)}", len(source), unit="frame", disable=None
+    )
     images = [frame.left for frame in shown]
     network = config.network_config()
     flow: FlowMethod
@@ -197,6 +206,9 @@ def kitti_pairs(config: TrainingConfig, folder: str) -> FlowPairs:
         camera = source.camera.left if isinstance(source.camera, StereoCamera) else source.camera
         height, width = images[0].shape
         method = unchecked_flow(config.data.flow)
-        flow = FlowEstimator(camera, (height, width), method, network.grid)
+        try:
+            flow = FlowEstimator(camera, (height, width), method, network.grid)
+        except ValueError as error:
+            raise HydraNetError(f"{folder}: {error}") from None
     steps = frame_steps(len(images), config.data.gaps)
     return image_pairs(images, source.T_w_c, flow, steps)

@@ -107,7 +107,7 @@ def test_kitti_folders_are_learned_from_both_ways(data: Path, tmp_path: Path) ->
         ("streets: 3", "streets is not known: did you mean data.streets?"),
         ("data: 3", "data must be a mapping of names to values"),
         ("data: {gaps: []}", "data.gaps must have at least one"),
-        ("learning_rate: fast", "learning_rate must be a number of at least"),
+        ("learning_rate: fast", "learning_rate must be a number from 1e-09 to 10"),
         ("data: {flow: magic}", "flow must be one of dis"),
         ("data: {kitti: [a]}", "kitti_validation"),
         ("data: {kitti: [a], kitti_validation: [a]}", "other folders"),
