@@ -273,6 +273,29 @@ class FlowEstimator:
         least = 0.5 * (xx + yy) - np.sqrt(0.25 * (xx - yy) ** 2 + xy * xy)
         return self.view.to_cells(np.sqrt(np.maximum(least, 0.0)))
 
+    def correlation(self, previous: Image, current: Image, found: GridFlow) -> Field:
+        """(rows, columns): how alike the images are where the flow leads, 1 for the same.
+
+        Between unrelated images flow finds likeness by chance, and the flow back agrees with some
+        of it; their correlation stays low.
+        """
+        first, second = (self.view.image(each).astype(np.float32) for each in (previous, current))
+        y, x = np.indices(first.shape, dtype=np.float32)
+        flow = self.view.to_pixels(found)
+        moved: Field = np.asarray(
+            cv2.remap(second, x + flow[..., 0], y + flow[..., 1], cv2.INTER_LINEAR), np.float32
+        )
+        side = 3 * self.view.pixels_per_cell
+
+        def covariance(a: Field, b: Field) -> Field:
+            blurred = (cv2.blur(each, (side, side)) for each in (a * b, a, b))
+            both, one, other = blurred
+            return both - one * other
+
+        variances = (np.maximum(covariance(each, each), 1.0) for each in (first, moved))
+        product = np.sqrt(np.prod(list(variances), axis=0))
+        return self.view.to_cells(covariance(first, moved) / product)
+
     def _warped(self, image: Image) -> tuple[Image, Any]:
         """The image, kept, and what the canonical camera makes of it."""
         for known in self._last:

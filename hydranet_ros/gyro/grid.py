@@ -176,6 +176,17 @@ class CanonicalView:
         share = self.to_cells(agrees.astype(np.float32))
         return replace(found, trusted=self.mask & (share > 0.5))
 
+    def to_pixels(self, found: GridFlow) -> Field:
+        """(h', w', 2): the flow of each pixel's cell, in pixels of the canonical image."""
+        k = self.pixels_per_cell
+        cells = np.moveaxis(found.flow, 0, -1) * np.float32(self.focal)
+        canvas = np.repeat(np.repeat(cells, k, axis=0), k, axis=1)
+        inner = canvas[max(self.y.first, 0) :, max(self.x.first, 0) :]
+        pixels = np.zeros((self.y.count, self.x.count, 2), dtype=np.float32)
+        part = pixels[self.y.overlap, self.x.overlap][: len(inner), : inner.shape[1]]
+        part[...] = inner[: len(part), : part.shape[1]]
+        return pixels
+
     def camera_flow_to_grid(self, flow: Field) -> GridFlow:
         """(h, w, 2) flow in pixels of the camera -> its mean over each cell."""
         if flow.shape != (*self.image_shape, 2):

@@ -65,6 +65,12 @@ class GyroConfig(Configuration):
     min_trusted_share: float = setting(
         0.15, "share of the textured cells in which flow and flow back must agree", 0.0, 1.0
     )
+    doubtful_share: float = setting(
+        0.4, "below this share the images must also be alike where the flow leads", 0.0, 1.0
+    )
+    min_correlation: float = setting(
+        0.6, "least median correlation of the images along the flow, if in doubt", 0.0, 1.0
+    )
     flow: FlowConfig = section(FlowConfig)
 
 
@@ -200,8 +206,13 @@ class VisualGyro:
             return GyroLost.NO_TEXTURE
         both = textured & (self._flows[0].texture(first.left) > least)
         known = both if flow.trusted is None else both & flow.trusted
-        if known.sum() < self.config.min_trusted_share * textured.sum():
+        share = known.sum() / textured.sum()
+        if share < self.config.min_trusted_share:
             return GyroLost.NO_MATCH
+        if share < self.config.doubtful_share:
+            alike = self._flows[0].correlation(first.left, second.left, flow)[known]
+            if float(np.median(alike)) < self.config.min_correlation:
+                return GyroLost.NO_MATCH
         return None
 
     def _is_textured(self, image: Image) -> bool:
