@@ -3,7 +3,7 @@
 Measurements are grouped by the stamp they end at, and groups are fused in the order of their
 stamps. A group with both sources is complete. An incomplete one is fused without the other source
 as soon as that source has passed the stamp (a source never goes back), or when the group has
-waited for `max_wait_s`. After such a timeout the source is not waited for until it is heard again,
+waited for `max_wait_s`. After such a timeout the source is not waited for until it sends again,
 so an absent source delays a single group. What comes after its group was fused, is fused alone.
 """
 

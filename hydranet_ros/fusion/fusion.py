@@ -42,7 +42,7 @@ class Fusion:
     Each call gives the states that it has made, in the order of their stamps. A state is made
     where something was measured, and nowhere else; `predict` tells the pose in between. A lone
     stamp out of order is dropped. Where stamps go back for good, the pose goes on from where it
-    was, with a covariance that says 'lost', and `on_reset` is told why; `reset` begins anew.
+    was, with a covariance that says 'lost', and `on_reset` is told why; `reset` starts again.
     What cannot be fused is a BadInput, or goes to `warn` as kind and text where that is given.
     """
 

@@ -133,7 +133,7 @@ class Gate:
         """The NIS of what could be tested, and the reason for each source that failed.
 
         `odometry` and `turn` are of the same interval; `prior` is what the motion prior expects.
-        If `odometry` is `chained` from edges that were each judged before, it is not to blame.
+        If `odometry` is `chained` from edges that were each judged before, it is not rejected.
         """
         values: dict[str, float] = {}
         if odometry is not None and prior is not None:
@@ -145,17 +145,17 @@ class Gate:
         beyond = [source for source, value in values.items() if value > self[source].gate]
         if not beyond:
             return values, {}
-        blamed = beyond[0]
+        rejected = beyond[0]
         if odometry is not None and turn is not None:
-            blamed = ROTATION if chained else _less_likely(prior, odometry, turn)
-        if self[blamed].due:
+            rejected = ROTATION if chained else _less_likely(prior, odometry, turn)
+        if self[rejected].due:
             return values, {}
-        return values, {blamed: self._reason(blamed, beyond, values)}
+        return values, {rejected: self._reason(rejected, beyond, values)}
 
-    def _reason(self, blamed: str, beyond: list[str], values: dict[str, float]) -> str:
-        tested = blamed if blamed in beyond else beyond[0]
+    def _reason(self, rejected: str, beyond: list[str], values: dict[str, float]) -> str:
+        tested = rejected if rejected in beyond else beyond[0]
         reason = f"NIS {values[tested]:.3g}, gate {self[tested].gate:.3g}"
-        if tested == blamed:
+        if tested == rejected:
             return reason
         return f"disagrees with the {tested} ({reason}), and is less likely by the motion before"
 

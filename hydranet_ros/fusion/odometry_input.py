@@ -9,7 +9,7 @@ disagree:
     pose_accumulated  Sigma = Sigma_2 - Ad(T_2_1) Sigma_1 Ad(T_2_1)^T of the pose covariances
     constant          by parameter, for sources that send none
 
-Covariances are read axis by axis. Zero says that nobody filled it in: the parameters `sigma_m` and
+Covariances are read axis by axis. Zero says that it was not filled in: the parameters `sigma_m` and
 `sigma_deg` stand in, per root of 0.1 s. A large variance on some axes says that nothing is known
 along them (z, roll and pitch of wheels), on all axes that the source is lost. So do a quaternion
 of length 0 and numbers that are not finite; a jump that no vehicle can make is a restart. None of
@@ -82,7 +82,7 @@ class OdometryReader:
         self._last: OdometrySample | None = None
         self._stuck = 0
         self.notes: set[str] = set()
-        """What was assumed of the source, for somebody to be told."""
+        """What was assumed of the source, to be warned about."""
 
     def clear(self) -> None:
         """Forget the last pose: the next motion begins with the next sample."""
@@ -152,7 +152,7 @@ class OdometryReader:
         return grown
 
     def _filled_in(self, Sigma: Array, dt: float) -> Array:
-        """Axis by axis: what nobody filled in, and what nothing is known of."""
+        """Axis by axis: what was not filled in, and what is unknown."""
         config, out = self.config, Sigma.copy()
         own = np.array([config.sigma_m] * 3 + [np.deg2rad(config.sigma_deg)] * 3)
         variances = np.diagonal(Sigma)
