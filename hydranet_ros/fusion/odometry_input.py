@@ -10,10 +10,10 @@ disagree:
     constant          by parameter, for sources that send none
 
 Covariances are read axis by axis. Zero says that it was not filled in: the parameters `sigma_m`
-and `sigma_deg` stand in, per root of 0.1 s. A large variance on some axes says that nothing is known
-along them (z, roll and pitch of wheels), on all axes that the source is lost. So do a quaternion
-of length 0 and numbers that are not finite; a jump that no vehicle can make is a restart. None of
-these is a motion; where the pose itself is sound, the next motion begins there.
+and `sigma_deg` stand in, per root of 0.1 s. A large variance on some axes says that nothing is
+known along them (z, roll and pitch of wheels), on all axes that the source is lost. So do a
+quaternion of length 0 and numbers that are not finite; a jump that no vehicle can make is a
+restart. None of these is a motion; where the pose itself is sound, the next motion begins there.
 """
 
 from __future__ import annotations

@@ -46,6 +46,11 @@ class Odometer:
         extrapolated: Array = self.T_w_c @ lie.se3_exp(-self._velocity * dt)
         return extrapolated
 
+    def lose(self) -> None:
+        """Stay here; where the camera went since, and how fast it is, is not known."""
+        self.Sigma_c_w = self.Sigma_c_w + np.eye(6) * LOST_VARIANCE
+        self.stamp_ns, self._velocity = None, np.zeros(6)
+
     def restart(self, stamp_ns: int) -> None:
         """Go on from a frame that no motion leads to: extrapolated, with covariance 'lost'."""
         if self.stamp_ns is not None:

@@ -32,6 +32,8 @@ HORIZON_STEPS, UNKNOWN_HORIZON_NS = 3.5, 2_000_000_000
 RECENT_STEPS, FEW_STEPS = 20, 3
 # The first message of a source is expected within this time of what other sources are at.
 STALE_NS = 1_000_000_000
+# The reason for a reset, where stamps went back for good.
+WENT_BACK = "stamps went back"
 # So many messages in a row that agree confirm a gap, and that time went back.
 FORWARD_CONFIRMED, BACK_CONFIRMED = 2, 3
 

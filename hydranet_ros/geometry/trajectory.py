@@ -240,6 +240,7 @@ def _poses_from_kitti(numbers: Array) -> Array:
 
 def _poses_from_tum(path: Path, numbers: Array, lines: list[int]) -> Array:
     xyzw = numbers[:, 4:]
+    _reject(str(path), ~(np.abs(xyzw) < 2.0).all(axis=1), lines, "has no quaternion")
     norms = np.linalg.norm(xyzw, axis=1)
     _reject(
         str(path), ~(np.abs(norms - 1.0) < 1e-2), lines, "has a quaternion that is not of length 1"

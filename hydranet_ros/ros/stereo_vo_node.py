@@ -18,6 +18,7 @@ from hydranet_ros.geometry.camera import StereoCamera
 from hydranet_ros.geometry.estimates import RelativePose
 from hydranet_ros.geometry.lie import Array
 from hydranet_ros.geometry.odometer import Odometer
+from hydranet_ros.geometry.stamps import WENT_BACK
 from hydranet_ros.gyro.device import set_threads
 from hydranet_ros.ros.extrinsics import Extrinsics, FramesConfig
 from hydranet_ros.ros.image_input import CameraFrame, ImageInput, InputConfig
@@ -61,9 +62,15 @@ class StereoVONode(ManagedNode[StereoVONodeConfig]):
         ImageInput(self, config.input, "stereo", self.on_frame)
 
     def reset(self, reason: str) -> None:
-        """The next frame is at the origin, and has nothing to be compared with."""
+        """The next frame has nothing to be compared with, and is at the origin.
+
+        Only where stamps went back the pose goes on, lost: the robot did not go to the origin.
+        """
         self._vo = None
-        self._odometer = Odometer(max_extrapolation_s=self.config.vo.max_interval_s)
+        if reason == WENT_BACK:
+            self._odometer.lose()
+        else:
+            self._odometer = Odometer(max_extrapolation_s=self.config.vo.max_interval_s)
         self._output.clear()
 
     def apply(self, config: StereoVONodeConfig) -> None:

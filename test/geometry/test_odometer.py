@@ -84,3 +84,14 @@ def test_a_path_goes_on_from_a_frame_that_no_motion_leads_to() -> None:
     path.add(3 * PERIOD_NS, motion(2, 3))
     np.testing.assert_allclose(path.T_w_c[3], pose(3), atol=1e-12)
     assert np.diagonal(path.odometer.Sigma_c_w).min() >= LOST_VARIANCE
+
+
+def test_a_lost_odometer_stays_where_it_is() -> None:
+    odometer = Odometer()
+    odometer.restart(0)
+    odometer.move(motion(0, 1))
+    odometer.lose()
+    odometer.restart(50 * PERIOD_NS)
+    np.testing.assert_allclose(odometer.T_w_c, pose(1), atol=1e-12)
+    assert np.diagonal(odometer.Sigma_c_w).min() >= LOST_VARIANCE
+    np.testing.assert_allclose(odometer.extrapolate(60 * PERIOD_NS), pose(1), atol=1e-12)
