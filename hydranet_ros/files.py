@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -47,9 +48,36 @@ def whole_file(path: str | PathLike[str]) -> Iterator[BinaryIO]:
         _unfinished.discard(temporary)
 
 
+@contextmanager
+def whole_folder(path: Path) -> Iterator[Path]:
+    """A folder in the folder `path`; when all went well, what is in it moves there."""
+    temporary = path / _UNFINISHED.format(name="results", process=os.getpid())
+    _unfinished.add(temporary)
+    try:
+        temporary.mkdir(parents=True)
+        yield temporary
+        for file in sorted(temporary.rglob("*")):
+            place = path / file.relative_to(temporary)
+            if file.is_dir():
+                place.mkdir(exist_ok=True)
+            else:
+                os.replace(file, place)
+    except OSError as error:
+        raise FileError(path, f"cannot be written: {_reason(error)}") from None
+    except FileError as error:
+        if temporary in Path(error.path).parents:  # said of where it would be
+            name = path / Path(error.path).relative_to(temporary)
+            raise FileError(name, error.reason) from None
+        raise
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+        _unfinished.discard(temporary)
+
+
 def remove_unfinished() -> None:
     """Remove what this process was writing: for one that ends without cleaning up."""
     for path in list(_unfinished):
+        shutil.rmtree(path, ignore_errors=True)
         with suppress(OSError):
             path.unlink(missing_ok=True)
 

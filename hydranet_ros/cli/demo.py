@@ -21,7 +21,7 @@ from hydranet_ros.cli.arguments import (
     number,
     open_chosen,
 )
-from hydranet_ros.errors import FileError, require
+from hydranet_ros.errors import FileError, printable, require
 
 if TYPE_CHECKING:
     from hydranet_ros.cli.arguments import Commands
@@ -104,9 +104,10 @@ def run(options: argparse.Namespace) -> None:
         run_nodes(session, played, recorded)
         figures, record = summary(read_recorded_run(recorded), source)
         _keep(recorded, options.out / "recorded")
-    page = write_report(folder, record)
-    folder.json("metrics.json", figures)
-    print(json.dumps(figures) if options.json else _text(figures, page))
+    with folder.whole() as place:
+        page = write_report(place, record)
+        place.json("metrics.json", figures)
+    print(json.dumps(figures) if options.json else _text(figures, options.out / page.name))
 
 
 def _check(options: argparse.Namespace, config: DemoConfig) -> ResultsFolder:
@@ -155,4 +156,5 @@ def _text(figures: dict[str, Any], page: Path) -> str:
     table = "no true poses are known: nothing to compare with"
     if "vo" in figures:
         table = comparison_table(figures, ROWS, COLUMNS, width=14, digits=3)
-    return "\n".join([table, sentence(figures), f"see {page}, and the bag {page.parent}/recorded"])
+    places = printable(f"see {page}, and the bag {page.parent}/recorded")
+    return "\n".join([table, sentence(figures), places])

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hydranet_ros.cli.arguments import Parser, add_command, add_json, add_out, whole_number
-from hydranet_ros.errors import HydraNetError, require
+from hydranet_ros.errors import HydraNetError, printable, require
 
 if TYPE_CHECKING:
     from hydranet_ros.cli.arguments import Commands
@@ -138,7 +138,7 @@ def run(options: argparse.Namespace) -> None:
     if options.json:
         print(json.dumps(outcome.figures, indent=2))
     else:
-        print(f"{outcome.report}\nwritten to {folder}")
+        print(f"{outcome.report}\nwritten to {printable(str(folder))}")
     if options.check:
         outcome.check()
 

@@ -17,7 +17,7 @@ from hydranet_ros.cli.arguments import (
     chosen_settings,
     dumped,
 )
-from hydranet_ros.errors import HydraNetError
+from hydranet_ros.errors import HydraNetError, printable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -206,11 +206,11 @@ def _write(
     comment = "\n".join(f"{name}: {value}" for name, value in about.items())
     if options.mode == "paper":
         comment += "\nthe settings below are those of mode window, and were not used"
-    folder = ResultsFolder(options.out)
-    for name, T_w_c in (("vo", recording.T_w_c_vo), ("fused", fused)):
-        folder.trajectory(name, T_w_c, recording.stamps_ns)
-    folder.json("metrics.json", figures)
-    folder.text("config.yaml", to_yaml(config, comment))
+    with ResultsFolder(options.out).whole() as folder:
+        for name, T_w_c in (("vo", recording.T_w_c_vo), ("fused", fused)):
+            folder.trajectory(name, T_w_c, recording.stamps_ns)
+        folder.json("metrics.json", figures)
+        folder.text("config.yaml", to_yaml(config, comment))
 
 
 def _text(figures: dict[str, Any], out: Path | None) -> str:
@@ -222,5 +222,5 @@ def _text(figures: dict[str, Any], out: Path | None) -> str:
         lines = [comparison_table(figures, ROWS, COLUMNS)]
     lines.append(f"rejected: {figures['rejected']}")
     if out is not None:
-        lines.append(f"written to {out}")
+        lines.append(f"written to {printable(str(out))}")
     return "\n".join(lines)

@@ -15,7 +15,7 @@ from hydranet_ros.cli.arguments import (
     add_source,
     open_chosen,
 )
-from hydranet_ros.errors import HydraNetError, require
+from hydranet_ros.errors import HydraNetError, printable, require
 
 if TYPE_CHECKING:
     from hydranet_ros.cli.arguments import Commands
@@ -74,7 +74,9 @@ def run(options: argparse.Namespace) -> None:
     bar = progress(messages, message_count(source), "write", "message")
     count = write_bag(options.out, bar, options.storage)
     truth = "no ground truth" if source.T_w_c is None else "ground truth"
-    print(f"{len(source)} frames, {truth}: {count} messages written to {options.out}")
+    print(
+        f"{len(source)} frames, {truth}: {count} messages written to {printable(str(options.out))}"
+    )
 
 
 def _epoch(seconds: float, first_ns: int, last_ns: int) -> int:

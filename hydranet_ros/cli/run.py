@@ -91,9 +91,10 @@ def run(options: argparse.Namespace) -> None:
         raise KeyboardInterrupt
     figures = results.figures()
     if folder is not None:
-        results.write(folder, figures, _config_text(pipeline, source, results))
-        if not interrupted:  # plots take longer than one who wants to leave would wait
-            _write_report(folder, results, figures)
+        with folder.whole() as place:
+            results.write(place, figures, _config_text(pipeline, source, results))
+            if not interrupted:  # plots take longer than one who wants to leave would wait
+                _write_report(place, results, figures)
     if options.json:
         timing = {"ms_median": results.timing["ms_median"]}
         print(json.dumps({"frames": figures["frames"]} | timing | figures))

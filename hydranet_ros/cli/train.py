@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from hydranet_ros import __version__
 from hydranet_ros.cli.arguments import add_command, add_settings, dumped
-from hydranet_ros.errors import HydraNetError, require
+from hydranet_ros.errors import HydraNetError, printable, require
 
 if TYPE_CHECKING:
     from hydranet_ros.cli.arguments import Commands
@@ -129,4 +129,4 @@ def _finish(
     print(f"epoch {training.best_epoch} of {training.epoch} on {source}, validation:")
     for name, value in figures.as_dict().items():
         print(f"  {name:>15} {value:.4f}")
-    print(f"written to {options.out / WEIGHTS}", file=sys.stderr)
+    print(f"written to {printable(str(options.out / WEIGHTS))}", file=sys.stderr)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import shutil
+import sqlite3
 import struct
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -61,7 +62,9 @@ def read_messages(path: str | PathLike[str], only: set[str] | None = None) -> It
         if wanted:
             for connection, at, data in reader.messages(wanted):
                 if not isinstance(data, (bytes, memoryview)):
-                    raise TypeError(f"a message of {connection.topic} is text instead of bytes")
+                    raise TypeError(
+                        f"a message of {connection.topic} is a text or a number instead of bytes"
+                    )
                 content = _decompressed(data, LARGEST_MESSAGE) if packed else bytes(data)
                 yield Message(connection.topic, connection.msgtype, int(at), content)
 
@@ -146,6 +149,8 @@ def _bounded_databases() -> Iterator[None]:
 
 def _decompressed(data: bytes | memoryview, most: int) -> bytes:
     """Unpack zstd, and no more of it than may be there."""
+    if (zstd.get_frame_info(data).decompressed_size or 0) > most:
+        raise ReaderError(f"compressed data unpack to more than {most} bytes")
     unpacker = zstd.ZstdDecompressor()
     found = bytes(unpacker.decompress(data, most + 1))
     if len(found) > most or not unpacker.eof:
@@ -234,8 +239,9 @@ def new_bag(path: str | PathLike[str], storage: str = "mcap") -> Iterator[BagWri
         with Writer(whole, version=VERSION, storage_plugin=plugin) as writer:
             yield BagWriter(writer)
         whole.rename(target)
-    except OSError as error:
-        raise FileError(target, f"cannot be written: {error.strerror or error}") from None
+    except (OSError, apsw.Error, sqlite3.Error) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise FileError(target, f"cannot be written: {reason}") from None
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
 

@@ -17,7 +17,7 @@ from hydranet_ros.geometry.lie import Array
 from hydranet_ros.geometry.trajectory import read_trajectory
 
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg")
-LONGEST_FOCAL_PX = 1e6
+LONGEST_FOCAL_PX, LONGEST_BASELINE_M = 1e6, 1e3
 LATEST_S = 9e9  # 64 bits hold so many seconds in nanoseconds
 
 
@@ -167,7 +167,7 @@ def read_kitti_calibration(
     camera = _camera(path, left, left_p)
     offset = left_p[:, 3] - right_p[:, 3]
     baseline = float((offset[0] - camera.cx * offset[2]) / camera.fx)
-    if not baseline > 0.0:
+    if not 0.0 < baseline < LONGEST_BASELINE_M:
         raise FileError(
             path, f"{left} and {right} give a baseline of {baseline:.4g} m: are they swapped?"
         )
@@ -202,6 +202,6 @@ def _projection(path: Path, line: int, name: str, values: str) -> Array:
         raise FileError(path, f"{name}: {error}", line) from None
     if matrix.size != 12:
         raise FileError(path, f"{name} must have 12 numbers, got {matrix.size}", line)
-    if not np.isfinite(matrix).all():
-        raise FileError(path, f"{name} has numbers that are not finite", line)
+    if not (np.abs(matrix) < 1e12).all():
+        raise FileError(path, f"{name} has numbers that are not finite, or too large", line)
     return matrix.reshape(3, 4)

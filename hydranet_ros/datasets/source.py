@@ -60,15 +60,15 @@ def open_source(
         if poses is not None:
             raise HydraNetError("--poses: the simulated street knows its own poses")
         return SimulatedStreet(max_frames)
-    try:
-        bag, folder = is_bag(name), Path(name).is_dir()
-    except (OSError, ValueError) as error:
-        raise unreadable(name, error) from None
-    if bag:
+    if is_bag(name):
         require("a rosbag2", "rosbags")
         from hydranet_ros.datasets.rosbag import Bag
 
         return Bag(name, poses, max_frames, left_topic, right_topic, cameras)
+    try:
+        folder = Path(name).is_dir()
+    except (OSError, ValueError) as error:
+        raise unreadable(name, error) from None
     if folder:
         return KittiFolder(name, poses, max_frames, cameras)
     raise HydraNetError(
@@ -80,7 +80,10 @@ def open_source(
 def is_bag(name: str | PathLike[str]) -> bool:
     """Whether a path is that of a rosbag2: a folder with its metadata, or a storage file."""
     path = Path(name)
-    return (path.is_file() and path.suffix in BAG_SUFFIXES) or (path / BAG_METADATA).is_file()
+    try:
+        return (path.is_file() and path.suffix in BAG_SUFFIXES) or (path / BAG_METADATA).is_file()
+    except (OSError, ValueError):  # no name that a file can have
+        return False
 
 
 class SimulatedStreet:

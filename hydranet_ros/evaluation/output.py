@@ -11,6 +11,7 @@ import io
 import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from tqdm import tqdm
 
 from hydranet_ros.errors import FileError
-from hydranet_ros.files import whole_file
+from hydranet_ros.files import whole_file, whole_folder
 from hydranet_ros.geometry.lie import Array
 from hydranet_ros.geometry.trajectory import write_kitti, write_tum
 
@@ -45,6 +46,12 @@ class ResultsFolder:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise FileError(self.path, f"cannot be written: {error.strerror}") from None
+
+    @contextmanager
+    def whole(self) -> Iterator[ResultsFolder]:
+        """A folder to write several results into, which appear here together or not at all."""
+        with whole_folder(self.path) as path:
+            yield ResultsFolder(path)
 
     def folder(self, name: str) -> ResultsFolder:
         """A folder within."""
