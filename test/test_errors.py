@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hydranet_ros.errors import BadInput, FileError, HydraNetError
+from hydranet_ros.errors import BadInput, FileError, HydraNetError, printable
 
 
 @pytest.mark.parametrize("path", ["a/calib.txt", Path("a/calib.txt")], ids=["str", "Path"])
@@ -28,3 +28,18 @@ def test_bad_input_has_a_kind_and_says_what_is_wrong():
     for error in (given := BadInput("encoding", "not known"), pickle.loads(pickle.dumps(given))):
         assert isinstance(error, HydraNetError)
         assert (error.kind, str(error)) == ("encoding", "not known")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        FileError("a\x1b[2J/b\n", "no\rP0", 7),
+        BadInput("topic", "/a\x1b[2J\n is \x9bnot known"),
+        HydraNetError("a\0b \u202e \udcff"),
+    ],
+)
+def test_control_characters_are_escaped(error):
+    for each in (error, pickle.loads(pickle.dumps(error))):
+        assert str(each).isprintable()
+    assert printable("h\u00e9llo \u4e16") == "h\u00e9llo \u4e16"
+    assert printable("\x1b[0m\n") == r"\x1b[0m\n"

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hydranet_ros.errors import BadInput
+from hydranet_ros.files import image_size
 from hydranet_ros.geometry.camera import Camera, StereoCamera
 from hydranet_ros.geometry.lie import Array
 
@@ -205,8 +206,16 @@ def check_layout(message: RawImage) -> None:
 
 
 def grey_of_compressed(message: CompressedImage, white: PixelRange | None = None) -> Grey:
-    """JPEG, PNG, or whatever else OpenCV reads, with the rows as they were sent."""
+    """JPEG or PNG, whole and of a size to be decoded, with the rows as they were sent."""
     data = np.frombuffer(message.data, dtype=np.uint8)
+    try:
+        image_size(data.data)
+    except ValueError as error:
+        raise BadInput(
+            "compressed data",
+            f"compressed data ({data.size} bytes, format {message.format!r}) is not an image "
+            f"that OpenCV can read: it {error}",
+        ) from None
     flags = cv2.IMREAD_GRAYSCALE | cv2.IMREAD_ANYDEPTH | cv2.IMREAD_IGNORE_ORIENTATION
     image = cv2.imdecode(data, flags) if data.size else None
     if image is None:

@@ -141,6 +141,9 @@ def test_another_version(path):
         ("calibration", {"epistemic_scale": -1.0}, "epistemic_scale must be a number from 0.001"),
         ("calibration", {"aleatoric_scale": [1.0, 1e9, 1.0]}, "from 0.001 to 1000"),
         ("calibration", {"bias_rad": [0.0]}, "bias_rad must be a list of 3"),
+        ("calibration", {"bias_rad": [0.0, 3.0, 0.0]}, "bias_rad must be a number from -0.01"),
+        ("calibration", {"bias_rad": [False, 0.0, 0.0]}, "bias_rad must be a number"),
+        ("calibration", {"floor_rad": True}, "floor_rad must be a number"),
         ("calibration", {"bias_rad": [0.0, 0.1, 0.0]}, "bias_rad must be a number from -0.01"),
         ("calibration", {"stereo_correlation": 1.5}, "stereo_correlation must be"),
         ("calibration", {"floor_rad": float("nan")}, "floor_rad must be a number"),
@@ -154,6 +157,47 @@ def test_a_description_that_does_not_fit(path, section, change, message):
     description[section] |= change
     write(path, tensors, description)
     assert message in refused(path)
+
+
+def test_what_was_changed_afterwards_is_refused(path):
+    tensors, description = parts(path)
+    assert description["network"]["output_scale_rad"] == 0.01
+    description["network"]["output_scale_rad"] = 0.09  # possible, and wrong
+    write(path, tensors, description)
+    assert "was changed after it was made" in refused(path)
+    _, description = parts(path)
+    description["network"]["output_scale_rad"] = 0.01
+    write(path, tensors | {"heads.slope": tensors["heads.slope"] + 1e-3}, description)
+    assert "was changed after it was made" in refused(path)
+    write(path, tensors, description)
+    assert load_weights(path).calibration == CALIBRATION
+
+
+def test_a_grid_that_is_not_the_network_s(path):
+    tensors, description = parts(path)
+    del description["sha256"]  # as of files that had none
+    write(path, tensors, description)
+    load_weights(path)
+    description["network"]["grid"]["cell"] *= 2.0
+    write(path, tensors, description)
+    assert "has a grid that is not the one of its network" in refused(path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[" * 100_000, '{"a":' * 50_000, "[]", "3", "null", '{"format_version": true}', "\x00"],
+    ids=["deep list", "deep object", "list", "number", "null", "boolean", "NUL"],
+)
+def test_descriptions_that_are_none(path, text):
+    save_file(load_file(path), path, {"hydranet": text})
+    refused(path)
+
+
+@pytest.mark.parametrize("length", [2**62, 2**40, 90 << 20])
+def test_headers_of_absurd_length(path, length):
+    data = path.read_bytes()
+    path.write_bytes(length.to_bytes(8, "little") + data[8:])
+    assert "is not a safetensors file, or is damaged" in refused(path)
 
 
 def test_sections_and_tensors_that_are_missing_or_too_many(path):
