@@ -33,6 +33,7 @@ from launch_ros.parameter_descriptions import ParameterValue
 
 from hydranet_ros.errors import HydraNetError
 from hydranet_ros.ros.environment import (
+    LAUNCHED,
     LaunchArguments,
     camera_topics,
     fast_dds_profile,
@@ -70,6 +71,7 @@ ARGUMENTS = {
     "odom": "topic of the odometry",
 }
 DEFAULTS = {"config": str(CONFIG / "hydranet.yaml")}
+FILES = ("fusion.launch.py", "kitti_replay.launch.py")  # not a user's own that includes them
 OF_A_BAG = ("rate", "start", "loop", "keep")
 
 
@@ -90,8 +92,11 @@ def generate_launch_description() -> LaunchDescription:
 def checked(context: LaunchContext) -> list[Any]:
     """The nodes, or the end of the launch with one line that names the wrong argument."""
     given = {name: context.launch_configurations.get(name, "") for name in ARGUMENTS}
+    args = LaunchArguments(given)
     try:
-        return nodes(LaunchArguments(given))
+        if any(Path(word).name in FILES for word in sys.argv):
+            args.refuse_unknown(context.argv, [*ARGUMENTS, "source"])
+        return nodes(args)
     except HydraNetError as error:
         return fail(str(error), 2)
 
@@ -172,6 +177,7 @@ def started(
         output="screen",
         parameters=[config, chosen] if chosen else [config],
         remappings=remaps,
+        additional_env={LAUNCHED: "1"},
         on_exit=on_exit,
     )
 

@@ -7,6 +7,7 @@ sent, which for small messages, such as a camera_info, is every three seconds.
 
 from __future__ import annotations
 
+import difflib
 import os
 import random
 import re
@@ -31,6 +32,8 @@ VARIABLES = ("FASTDDS_DEFAULT_PROFILES_FILE", "FASTRTPS_DEFAULT_PROFILES_FILE")
 FIRST_RCLPY_WITH_3 = 9  # Kilted
 # The ROS wheels set it when they have prepared a process; who inherits it is not prepared.
 WHEELS_GUARD = "_ROS_WHEELS_BOOTSTRAP_COMPLETE"
+# Set for nodes that shall end with the process that has started them.
+LAUNCHED = "HYDRANET_LAUNCHED"
 # DDS: participant p of domain d has UDP ports 7400 + 250 d + 10 + 2 p and the next one. Domains
 # above 101 reach into the ports that Linux gives away.
 DOMAINS = range(1, 102)
@@ -190,6 +193,14 @@ class LaunchArguments:
     def source(self, name: str) -> str:
         """What a player plays."""
         return self.text(name) if self.text(name) == STREET else self.file(name, or_folder=True)
+
+    def refuse_unknown(self, words: Sequence[str], known: Sequence[str]) -> None:
+        """Hold a command line's `name:=value` to the names that there are."""
+        for name in (word.partition(":=")[0] for word in words if ":=" in word):
+            if name not in known:
+                near = difflib.get_close_matches(name, known, 1)
+                hint = f": did you mean {near[0]}?" if near else ""
+                raise HydraNetError(f"argument {name} is not known{hint}")
 
     def wrong(self, name: str, reason: str) -> HydraNetError:
         """The error that names an argument."""

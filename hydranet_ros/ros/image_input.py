@@ -133,10 +133,12 @@ class ImageInput:
         self._advised = False
         self.dropped = self._busy = 0
         self._topics: list[ImageTopic | InfoTopic] = []
+        # Calibrations first: of what has come, rclpy takes it in this order.
         for side, (image, info) in enumerate(topics):
-            self._topics.append(ImageTopic(node, config, image, self._image_callback(side)))
             name = camera_info_topic(node, image, info)
             self._topics.append(InfoTopic(node, config, name, self._info_callback(side)))
+        for side, (image, _) in enumerate(topics):
+            self._topics.append(ImageTopic(node, config, image, self._image_callback(side)))
         node.workers.append(self)
 
     # --- worker ----------------------------------------------------------------------------------

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable
-from threading import Event
+from threading import Event, Thread
 from typing import Any, NoReturn
 
 import rclpy
@@ -15,9 +16,11 @@ from rclpy.lifecycle import TransitionCallbackReturn
 from rclpy.signals import SignalHandlerOptions
 
 from hydranet_ros.errors import HydraNetError
+from hydranet_ros.ros.environment import LAUNCHED
 from hydranet_ros.ros.lifecycle import ManagedNode, RCLError
 
 SIGNAL_PERIOD_S = 0.1  # of looking for an interruption
+ORPHAN_PERIOD_S = 0.5  # of looking for the process that has started this one
 
 
 class Interruption:
@@ -39,9 +42,27 @@ class Interruption:
             leave(0)
 
 
+def end_with_the_launch() -> None:
+    """Interrupt this process when the launch that has started it is gone.
+
+    `ros2 launch` interrupts its nodes when it is interrupted, not when it is terminated or killed.
+    """
+    if LAUNCHED not in os.environ:
+        return
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(ORPHAN_PERIOD_S)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    Thread(target=watch, name="parent", daemon=True).start()
+
+
 def run(make: Callable[[], ManagedNode[Any]], arguments: list[str] | None = None) -> int:
     """Make a node and spin it until it is interrupted; the exit code is 0, 2 for bad input."""
     interruption = Interruption()
+    end_with_the_launch()
     node: ManagedNode[Any] | None = None
     try:
         rclpy.init(args=arguments, signal_handler_options=SignalHandlerOptions.NO)
@@ -99,6 +120,7 @@ def run_until_stopped(
     stop = Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
+    end_with_the_launch()
     rclpy.init(args=arguments, signal_handler_options=SignalHandlerOptions.NO)
     try:
         work(stop)
