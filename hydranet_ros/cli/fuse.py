@@ -153,13 +153,14 @@ def _window(
     from hydranet_ros.fusion.fusion import Fusion
 
     start = recording.T_w_c_vo[0]
-    fusion = Fusion(config, start)
+    unusable: list[str] = []  # what cannot be fused at all is left out, and counted
+    fusion = Fusion(config, start, warn=lambda _, reason: unusable.append(reason))
     path = FusedPath(fusion, start)
     path.add(int(recording.stamps_ns[0]), ())
     steps = recording.steps(without_vo, with_rotations=not vo_only)
     for stamp, measured in progress(steps, len(recording.Sigma_vo), "fuse"):
         path.add(stamp, fusion.add(*measured) + fusion.passed(stamp))
-    return np.array(path.T_w_c), path.covariances, path.rejected
+    return np.array(path.T_w_c), path.covariances, path.rejected + len(unusable)
 
 
 def _by_interval(recording: Recording, covariances: Array) -> dict[Interval, Array]:
