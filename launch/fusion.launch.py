@@ -177,7 +177,7 @@ def started(
         output="screen",
         parameters=[config, chosen] if chosen else [config],
         remappings=remaps,
-        additional_env={LAUNCHED: "1"},
+        additional_env={LAUNCHED: str(os.getpid())},
         on_exit=on_exit,
     )
 

@@ -32,7 +32,7 @@ VARIABLES = ("FASTDDS_DEFAULT_PROFILES_FILE", "FASTRTPS_DEFAULT_PROFILES_FILE")
 FIRST_RCLPY_WITH_3 = 9  # Kilted
 # The ROS wheels set it when they have prepared a process; who inherits it is not prepared.
 WHEELS_GUARD = "_ROS_WHEELS_BOOTSTRAP_COMPLETE"
-# Set for nodes that shall end with the process that has started them.
+# The process that has started a node, where that shall end with it.
 LAUNCHED = "HYDRANET_LAUNCHED"
 # DDS: participant p of domain d has UDP ports 7400 + 250 d + 10 + 2 p and the next one. Domains
 # above 101 reach into the ports that Linux gives away.

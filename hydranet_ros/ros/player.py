@@ -200,9 +200,9 @@ class Backlog:
     """What nodes have still to work on, by their diagnostics."""
 
     def __init__(self, node: Node) -> None:
-        self._changed = 0.0
-        self._reports: dict[str, tuple[str, str]] = {}  # waiting and done of each node
-        self._same: dict[str, int] = {}  # how often it was said without a change
+        self._progress = 0.0  # when a node was last heard to have done more
+        self._done: dict[str, int] = {}
+        self._idle: dict[str, int] = {}  # how often in a row a node had nothing waiting
         node.create_subscription(DiagnosticArray, "/diagnostics", self._note, 100)
 
     def _note(self, message: DiagnosticArray) -> None:
@@ -210,29 +210,23 @@ class Backlog:
             values = {each.key: each.value for each in status.values}
             if "waiting" not in values:
                 continue
-            report = values["waiting"], values.get("done", "")
-            same = report == self._reports.get(status.name)
-            self._same[status.name] = self._same.get(status.name, 0) + 1 if same else 0
-            self._reports[status.name] = report
-            if not same:
-                self._changed = time.monotonic()
+            idle, done = values["waiting"] == "0", int(values.get("done", "0"))
+            self._idle[status.name] = self._idle.get(status.name, 0) + 1 if idle else 0
+            if done > self._done.get(status.name, -1):
+                self._progress = time.monotonic()
+                self._done[status.name] = done
 
     def wait(self, stop: Event) -> list[str]:
         """Until every node has said twice that nothing waits; those of which it never comes."""
-        self._same, began = {}, time.monotonic()
-        self._changed = began
+        began = self._progress = time.monotonic()
+        self._idle = dict.fromkeys(self._idle, 0)
         while not stop.is_set():
             now = time.monotonic()
-            # By name: a thread adds to it meanwhile.
-            waiting = [
-                name
-                for name in list(self._reports)
-                if self._reports[name][0] != "0" or self._same.get(name, 0) < 2
-            ]
-            if not waiting and now - began > FIRST_REPORT_S:
+            busy = [name for name, count in list(self._idle.items()) if count < 2]
+            if not busy and now - began > FIRST_REPORT_S:
                 break
-            if now - self._changed > PATIENCE_S:
-                return waiting
+            if now - self._progress > PATIENCE_S:
+                return busy
             stop.wait(0.1)
         return []
 

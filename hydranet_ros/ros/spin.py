@@ -47,12 +47,12 @@ def end_with_the_launch() -> None:
 
     `ros2 launch` interrupts its nodes when it is interrupted, not when it is terminated or killed.
     """
-    if LAUNCHED not in os.environ:
+    parent = os.environ.get(LAUNCHED)
+    if parent is None:
         return
-    parent = os.getppid()
 
     def watch() -> None:
-        while os.getppid() == parent:
+        while str(os.getppid()) == parent:
             time.sleep(ORPHAN_PERIOD_S)
         os.kill(os.getpid(), signal.SIGINT)
 

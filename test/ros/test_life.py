@@ -16,12 +16,15 @@ import pytest
 
 pytest.importorskip("rclpy", reason="no ROS 2 here: neither sourced nor from wheels")
 
+import yaml
 from diagnostic_msgs.msg import DiagnosticArray
+from geometry_msgs.msg import PoseWithCovarianceStamped
 from lifecycle_msgs.msg import State, Transition
 from lifecycle_msgs.srv import ChangeState, GetState
 from nav_msgs.msg import Odometry
+from rcl_interfaces.srv import GetParameters, ListParameters
 from rclpy.lifecycle import TransitionCallbackReturn
-from rclpy.parameter import Parameter
+from rclpy.parameter import Parameter, parameter_value_to_python
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from ros.in_process import counted, overrides, spinning
 from ros.node_processes import Bench, NodeProcess, StereoRig, image, processes, stamp
@@ -29,6 +32,7 @@ from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import Image
 from std_srvs.srv import Trigger
 
+from hydranet_ros.datasets.bag_files import read_messages
 from hydranet_ros.geometry.camera import Camera, StereoCamera
 from hydranet_ros.ros import environment
 from hydranet_ros.ros.conversions import odometry_message, stamp_ns
@@ -254,6 +258,110 @@ def test_a_parameter_set_while_running_is_used(bench: Bench) -> None:
         (result,) = car.node.set_parameters([Parameter("fusion.window_size", value=1)])
         assert not result.successful
         assert "fusion.window_size" in result.reason
+
+
+def test_a_pose_can_be_set(bench: Bench) -> None:
+    """Of the base in the odom frame, with its covariance; the motion goes on from there."""
+    car = DrivenFusion(bench, "placed")
+    sent = bench.publisher(PoseWithCovarianceStamped, "/placed/fusion_node/set_pose")
+    wanted = PoseWithCovarianceStamped()
+    wanted.header.frame_id = "odom"
+    half = float(np.sqrt(0.5))  # a quarter turn to the left
+    wanted.pose.pose.orientation.z = wanted.pose.pose.orientation.w = half
+    wanted.pose.pose.position.x, wanted.pose.pose.position.y = 100.0, 20.0
+    wanted.pose.covariance = (np.eye(6) * 0.25).ravel()
+    with spinning(car.node):
+        assert car.drive(4) == pytest.approx(3.0, abs=0.1)
+        assert bench.spin_until(sent.get_subscription_count, 10.0)
+        elsewhere = PoseWithCovarianceStamped(pose=wanted.pose)
+        elsewhere.header.frame_id = "map"
+        sent.publish(elsewhere)
+        assert counted(bench, car.node, "/placed/fusion_node/set_pose: set_pose")
+        sent.publish(wanted)
+        bench.spin(0.5)
+        car.drive(3)
+        pose = car.fused[-1].pose
+        assert pose.pose.position.x == pytest.approx(100.0, abs=0.2)
+        assert 21.5 < pose.pose.position.y < 23.2
+        assert pose.covariance[0] > 0.2
+
+
+def test_settings_can_change_after_a_clean_up(bench: Bench) -> None:
+    node = FusionNode(namespace="settings")
+    other = [Parameter("frames.odom_frame", value="world")]
+    with spinning(node):
+        (refused,) = node.set_parameters(other)
+        assert not refused.successful
+        assert "only while the node is unconfigured" in refused.reason
+        assert node.trigger_deactivate() == node.trigger_cleanup()
+        (result,) = node.set_parameters(other)
+        assert result.successful
+        assert node.trigger_configure() == TransitionCallbackReturn.SUCCESS
+        assert node.trigger_activate() == TransitionCallbackReturn.SUCCESS
+        assert node._output._frames.odom == "world"
+        assert not node.set_parameters([Parameter("frames.odom_frame", value="x")])[0].successful
+
+
+def dumped(bench: Bench, name: str) -> str:
+    """As `ros2 param dump` does it."""
+    names = bench.call(ListParameters, f"/{name}/list_parameters", ListParameters.Request())
+    names = sorted(names.result.names)
+    request = GetParameters.Request(names=names)
+    values = bench.call(GetParameters, f"/{name}/get_parameters", request).values
+    tree: dict[str, Any] = {}
+    for key, value in zip(names, values, strict=True):
+        *sections, last = key.split(".")
+        inner = tree
+        for each in sections:
+            inner = inner.setdefault(each, {})
+        plain = parameter_value_to_python(value)
+        inner[last] = plain if isinstance(plain, (bool, int, float, str)) else list(plain)
+    return yaml.dump({f"/{name}": {"ros__parameters": tree}}, default_flow_style=False)
+
+
+@pytest.mark.parametrize("name", ["fusion_node", "stereo_vo_node"])
+def test_parameters_that_are_dumped_load_again(bench: Bench, tmp_path: Path, name: str) -> None:
+    own = ["-r", f"__node:={name}_dumped"]
+    with processes(tmp_path, **{name: own}) as nodes:
+        first = dumped(bench, f"{name}_dumped")
+        assert nodes[name].interrupt()[0] == 0
+    file = tmp_path / "dump.yaml"
+    file.write_text(first)
+    with processes(tmp_path, **{name: [*own, "--params-file", str(file)]}) as nodes:
+        assert dumped(bench, f"{name}_dumped") == first
+        assert nodes[name].interrupt()[0] == 0, nodes[name].log
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("seconds", [0.4, 1.0, 2.0])
+@pytest.mark.parametrize("name", ["hydranet_node", "player_node", "recorder_node"])
+def test_a_node_that_still_starts_is_interrupted(
+    tmp_path: Path, name: str, seconds: float, sent: signal.Signals
+) -> None:
+    """While it loads its libraries: no traceback."""
+    arguments = ["-p", f"out:={tmp_path / 'bag'}"] if name == "recorder_node" else []
+    node = NodeProcess(name, arguments, tmp_path)
+    try:
+        time.sleep(seconds)
+        node.process.send_signal(sent)
+        assert node.process.wait(timeout=10.0) == 0, node.log
+        assert "Traceback" not in node.log
+    finally:
+        node.end()
+
+
+def test_a_terminated_recorder_keeps_what_it_has(bench: Bench, tmp_path: Path) -> None:
+    out = tmp_path / "bag"
+    topic = "-p", "topics:=['/kept nav_msgs/msg/Odometry']", "-p", f"out:={out}"
+    sent = bench.publisher(Odometry, "/kept")
+    with processes(tmp_path, recorder_node=topic) as nodes:
+        assert bench.spin_until(sent.get_subscription_count, 30.0)
+        for _ in range(5):
+            sent.publish(Odometry())
+            bench.spin(0.1)
+        nodes["recorder_node"].process.send_signal(signal.SIGTERM)
+        assert nodes["recorder_node"].process.wait(timeout=20.0) == 0
+    assert len(list(read_messages(out))) == 5
 
 
 def test_large_images_need_the_profile(monkeypatch: pytest.MonkeyPatch) -> None:
