@@ -102,11 +102,23 @@ def test_a_training_that_is_ended_leaves_no_process_and_no_half_file(
     assert list((tmp_path / "cache").rglob("rendered-*.npz"))
 
 
+def long_folder(folder: Path, frames: int = 10_000) -> Path:
+    """Three images, over and over: minutes of work."""
+    kitti_folder(folder)
+    (folder / "poses.txt").unlink()
+    for side in (0, 1):
+        for i in range(3, frames):
+            link = folder / f"image_{side}" / f"{i:06d}.png"
+            link.symlink_to(link.with_name(f"{i % 3:06d}.png"))
+    (folder / "times.txt").write_text("".join(f"{0.1 * i:.6e}\n" for i in range(frames)))
+    return folder
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
 def test_a_run_that_is_ended_keeps_its_results(tmp_path: Path, number: signal.Signals) -> None:
-    out = tmp_path / "out"
+    out, source = tmp_path / "out", long_folder(tmp_path / "long")
     process = subprocess.Popen(
-        [*COMMAND, "run", "street", "--only", "vo", "--frames", "3000", "--out", str(out)],
+        [*COMMAND, "run", str(source), "--only", "vo", "--out", str(out)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -114,7 +126,7 @@ def test_a_run_that_is_ended_keeps_its_results(tmp_path: Path, number: signal.Si
     until = time.monotonic() + 60
     while not out.exists() and time.monotonic() < until:
         time.sleep(0.05)
-    time.sleep(1.5)
+    time.sleep(4.0)
     start = time.monotonic()
     process.send_signal(number)
     _, err = process.communicate(timeout=30)
