@@ -15,6 +15,11 @@ from conftest import ROOT
 
 pytest.importorskip("rclpy", reason="no ROS 2 here: neither sourced nor from wheels")
 
+import sensor_msgs.msg
+from rclpy.serialization import serialize_message
+
+from hydranet_ros.datasets.bag_files import new_bag
+from hydranet_ros.datasets.bag_messages import Message
 from hydranet_ros.errors import HydraNetError
 from hydranet_ros.ros.environment import LaunchArguments, camera_topics, file_parameter
 
@@ -105,6 +110,30 @@ def test_one_camera_of_a_replay_is_the_left_one(pair: bool, subscribers: int) ->
     assert (found.played, found.subscribers) == ("left/image_rect", subscribers)
     live = camera_topics(arguments(), "mono", False, "")
     assert live.remaps == []  # a topic `image`, of whoever has one
+
+
+@pytest.mark.parametrize("suffix", ["", "/compressed"])
+def test_the_topics_of_a_bag_are_found(tmp_path: Path, suffix: str) -> None:
+    """Whatever the cameras are called; relative, so that a namespace applies."""
+    with new_bag(tmp_path / "bag", "mcap") as bag:
+        for side in ("infra1", "infra2"):
+            kind = ("Compressed" if suffix else "") + "Image"
+            written = {f"image_rect_raw{suffix}": kind, "camera_info": "CameraInfo"}
+            for topic, name in written.items():
+                data = serialize_message(getattr(sensor_msgs.msg, name)())
+                message = Message(f"/cam/{side}/{topic}", f"sensor_msgs/msg/{name}", 1, data)
+                bag.write(message)
+    found = camera_topics(arguments(), "stereo", True, str(tmp_path / "bag"))
+    assert dict(found.remaps) == {
+        "left/image_rect": "cam/infra1/image_rect_raw",
+        "left/camera_info": "cam/infra1/camera_info",
+        "right/image_rect": "cam/infra2/image_rect_raw",
+        "right/camera_info": "cam/infra2/camera_info",
+    }
+    assert (found.played, found.subscribers) == ("cam/infra1/image_rect_raw", 2)
+    mono = camera_topics(arguments(), "mono", False, str(tmp_path / "bag"))
+    assert dict(mono.remaps)["image"] == "cam/infra1/image_rect_raw"
+    assert mono.rectified
 
 
 def test_what_a_file_says(tmp_path: Path) -> None:
