@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -65,6 +66,8 @@ class Pipeline:
         predictor: Predictor | None = None,
     ) -> None:
         self.config = config = config or PipelineConfig()
+        self.warnings: Counter[str] = Counter()
+        """What could not be used, by kind, as a node would warn of it."""
         self.vo: StereoVO | None = None
         self.gyro: VisualGyro | None = None
         self.fusion: Fusion | None = None
@@ -75,7 +78,10 @@ class Pipeline:
         if config.parts != "vo":
             self.gyro = VisualGyro(camera, config.gyro, predictor)
         if config.parts == "all":
-            self.fusion = Fusion(config.fusion)
+            self.fusion = Fusion(config.fusion, warn=self._warn)
+
+    def _warn(self, kind: str, _: str) -> None:
+        self.warnings[kind] += 1
 
     def update(self, frame: Frame) -> Step:
         """Take the next frame in, and tell what it has given."""

@@ -186,4 +186,6 @@ def _text(results: RunResults, figures: dict[str, Any], options: argparse.Namesp
 def _counts(figures: dict[str, Any]) -> str:
     lost = f", {figures['lost']} lost" if "lost" in figures else ""
     unmatched = figures["unmatched"]
-    return lost + (f", {unmatched} images without the other of their pair" if unmatched else "")
+    pairs = f", {unmatched} images without the other of their pair" if unmatched else ""
+    unused = "".join(f", {n} x {kind}" for kind, n in figures.get("not_used", {}).items())
+    return lost + pairs + unused

@@ -101,6 +101,7 @@ class RunResults:
         self.odometry = None if pipeline.vo is None else OdometryPath()
         self.fused = None if pipeline.fusion is None else FusedPath(pipeline.fusion)
         self.with_rotations = pipeline.gyro is not None
+        self._not_used = pipeline.warnings
         self.rotations: list[RelativeRotation] = []
         self._milliseconds: list[float] = []
 
@@ -162,6 +163,8 @@ class RunResults:
         figures: dict[str, Any] = {"frames": len(self.stamps_ns), "unmatched": self.unmatched}
         if self.odometry is not None:
             figures["lost"] = self.odometry.lost
+        if self._not_used:
+            figures["not_used"] = dict(sorted(self._not_used.items()))
         return figures if self.truth is None else figures | dict(self._errors(self.truth))
 
     def _errors(self, truth: Trajectory) -> Iterator[tuple[str, dict[str, Any]]]:
