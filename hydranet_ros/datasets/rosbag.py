@@ -159,13 +159,12 @@ class _Survey:
             if match is not None:
                 pairs.append(match)
         if not pairs:
-            apart = f"within {1e3 * PAIR_TOLERANCE_S:g} ms of another"
-            raise FileError(path, f"{' and '.join(names.images)} have no header stamps {apart}")
+            raise FileError(path, f"{' and '.join(names.images)} have no stamps near each other")
         return pairs, len(self.stamps) - len(pairs) * len(names.images)
 
 
 def _matcher(names: CameraTopics) -> StampMatcher[Any]:
-    return StampMatcher(len(names.images), round(PAIR_TOLERANCE_S * 1e9))
+    return StampMatcher(len(names.images), round(PAIR_TOLERANCE_S * 1e9), len(names.images) > 1)
 
 
 def _survey(path: Path, names: CameraTopics) -> _Survey:

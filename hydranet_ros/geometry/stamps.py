@@ -24,6 +24,8 @@ Stamps = NDArray[np.int64]
 
 # The left and right image of a pair are stamped within this, unless a user says else.
 PAIR_TOLERANCE_S = 1e-3
+# The nearest stamp is nearer than half a step; so far apart a pair is of no instant any more.
+NEAR, MOST_APART_NS = 0.45, 50_000_000
 # Images that wait for the other side of their pair.
 MOST_UNMATCHED = 10
 # A stamp is expected within so many usual steps of its source, or, before those are known, within
@@ -53,10 +55,16 @@ def nearest_rows(known: Stamps, wanted: Stamps) -> tuple[NDArray[np.intp], Stamp
 
 
 class StampMatcher(Generic[M]):
-    """Match the messages of several sides by stamp; what is older than a match is let go."""
+    """Match the messages of several sides by stamp; what is older than a match is let go.
 
-    def __init__(self, sides: int, tolerance_ns: int) -> None:
-        self.tolerance_ns = tolerance_ns
+    Stamps may differ by the tolerance. A matcher that learns also takes stamps within nearly half
+    of the usual time between messages: cameras that are not synchronised are matched with the
+    nearest image.
+    """
+
+    def __init__(self, sides: int, tolerance_ns: int, learn: bool = False) -> None:
+        self.tolerance_ns = self._least_ns = tolerance_ns
+        self._recent: list[deque[int]] = [deque(maxlen=RECENT_STEPS) for _ in range(sides * learn)]
         self._waiting: list[dict[int, M]] = [{} for _ in range(sides)]
         self.unmatched = 0
 
@@ -64,9 +72,13 @@ class StampMatcher(Generic[M]):
         """Forget what waits."""
         for waiting in self._waiting:
             waiting.clear()
+        for recent in self._recent:
+            recent.clear()
 
     def add(self, side: int, stamp: int, message: M) -> tuple[M, ...] | None:
         """All sides of this stamp, once the last of them is here."""
+        if self._recent:
+            self._learn(side, stamp)
         self._waiting[side][stamp] = message
         found = [nearest(waiting, stamp, self.tolerance_ns) for waiting in self._waiting]
         if None in found:
@@ -77,6 +89,14 @@ class StampMatcher(Generic[M]):
         for waiting in self._waiting:
             self._let_go(waiting, stamp)
         return match
+
+    def _learn(self, side: int, stamp: int) -> None:
+        """Take the usual step from the lower quartile: lost messages make steps longer."""
+        self._recent[side].append(stamp)
+        steps = [np.diff(stamps) for stamps in self._recent if len(stamps) > FEW_STEPS]
+        if len(steps) == len(self._recent):
+            usual = min(float(np.percentile(each, 25)) for each in steps)
+            self.tolerance_ns = max(self._least_ns, min(round(NEAR * usual), MOST_APART_NS))
 
     def _let_go(self, waiting: dict[int, M], until: int) -> None:
         for stamp in [each for each in waiting if each <= until]:

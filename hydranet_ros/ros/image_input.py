@@ -60,9 +60,6 @@ TOPICS = {
 # What bad data raises in the core; anything else is a fault of ours, and ends the node.
 DATA_ERRORS = (HydraNetError, ValueError, ArithmeticError, RuntimeError, cv2.error)
 WAIT_S = 0.2
-# Left and right are paired within this part of the time between frames, and never further apart.
-NEAR, MOST_APART_NS = 0.45, 50_000_000
-RECENT_STEPS, FEW_STEPS = 20, 3
 STOP_TIMEOUT_S = 1.0  # for the frame that is processed when the node is stopped
 
 
@@ -369,15 +366,15 @@ class PairMatcher:
 
     def __init__(self, sides: int, limit_s: float, warn: Callable[[str, str], None]) -> None:
         self._limit_ns, self._warn = round(limit_s * 1e9), warn
-        self._matcher: StampMatcher[ImageMessage] = StampMatcher(sides, self._limit_ns)
-        self._stamps: list[deque[int]] = [deque(maxlen=RECENT_STEPS) for _ in range(sides)]
+        self._matcher: StampMatcher[ImageMessage] = StampMatcher(sides, self._limit_ns, sides > 1)
+        self._newest: list[deque[int]] = [deque(maxlen=5) for _ in range(sides)]
         self.matched, self._offset_ns = 0, 0
 
     def clear(self) -> None:
         """Forget what waits; counts stay."""
         self._matcher.clear()
-        for stamps in self._stamps:
-            stamps.clear()
+        for newest in self._newest:
+            newest.clear()
 
     @property
     def unmatched(self) -> int:
@@ -398,28 +395,22 @@ class PairMatcher:
 
     def add(self, side: int, stamp: int, message: ImageMessage) -> tuple[ImageMessage, ...] | None:
         """The images of all sides, once the last of them is here."""
-        if len(self._stamps) > 1:
-            self._learn(side, stamp)
+        if len(self._newest) > 1:
+            self._measure(side, stamp)
         before = self.unmatched
         images = self._matcher.add(side, stamp, message)
         if images is not None:
             self.matched += 1
-        if len(self._stamps) > 1 and (images is not None or self.unmatched > before):
+        if len(self._newest) > 1 and (images is not None or self.unmatched > before):
             self._judge(images)
         return images
 
-    def _learn(self, side: int, stamp: int) -> None:
-        self._stamps[side].append(stamp)
-        others = self._stamps[1 - side]
+    def _measure(self, side: int, stamp: int) -> None:
+        """How far the newest images of both sides are apart."""
+        self._newest[side].append(stamp)
+        others = self._newest[1 - side]
         if others:
-            nearest = min(others, key=lambda other: abs(other - stamp))
-            self._offset_ns = abs(nearest - stamp)
-        steps = [np.diff(stamps) for stamps in self._stamps if len(stamps) > FEW_STEPS]
-        if len(steps) == len(self._stamps):
-            # The lower quartile: frames that were lost make steps longer.
-            usual = min(float(np.percentile(each, 25)) for each in steps)
-            near = min(round(NEAR * usual), MOST_APART_NS)
-            self._matcher.tolerance_ns = max(self._limit_ns, near)
+            self._offset_ns = min(abs(other - stamp) for other in others)
 
     def _judge(self, images: tuple[ImageMessage, ...] | None) -> None:
         if images is not None:

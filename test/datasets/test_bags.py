@@ -400,7 +400,7 @@ def bad_bag(frames: list[Message], how: str) -> list[Message]:
     [
         ("no pair", "has no stereo pair: choose"),
         ("no calibration", "/left/camera_info is missing"),
-        ("unsynchronised", "have no header stamps within 1 ms of another"),
+        ("unsynchronised", "have no stamps near each other"),
         ("stamps", "/left/image_rect: stamp 5 ns does not increase"),
         ("other frame", "is the pose of 'imu'"),
         ("truth missing", "/ground_truth/odometry has no pose at 200000000 ns"),

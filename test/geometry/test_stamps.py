@@ -60,6 +60,21 @@ def test_unmatched_images_do_not_pile_up() -> None:
     assert matcher.add(1, 999, "right") is not None
 
 
+@pytest.mark.parametrize("apart_ms", [0.0, 0.5, 20.0, 40.0])
+def test_cameras_that_are_not_synchronised_are_matched_with_the_nearest(apart_ms: float) -> None:
+    """At 10 Hz: once the time between frames is known, up to nearly half of it."""
+    matcher: StampMatcher[int] = StampMatcher(2, 1_000_000, learn=True)
+    pairs = []
+    for i in range(20):
+        left = i * 100_000_000
+        right = left + round(apart_ms * 1e6)
+        for side, stamp in ((0, left), (1, right)):
+            pair = matcher.add(side, stamp, stamp)
+            pairs += [] if pair is None else [pair]
+    assert len(pairs) >= (20 if apart_ms <= 1.0 else 15)
+    assert all(right - left == round(apart_ms * 1e6) for left, right in pairs)
+
+
 # --- order ---------------------------------------------------------------------------------------
 
 STEP = 100
