@@ -75,7 +75,7 @@ def test_chain_inverts_frame_to_frame() -> None:
         ("2 0 0 0 0 1 0 0 0 0 1 0\n", 1, "not a rigid-body pose"),
         ("1 0 0 0 0 1 0 0 0 0 -1 0\n", 1, "not a rigid-body pose"),
         ("1.5 1 2 3 0 0 0 0\n", 1, "quaternion that is not of length 1"),
-        ("1.5 1 2 3 0 0 0 nan\n", 1, "quaternion that is not of length 1"),
+        ("1.5 1 2 3 0 0 0 nan\n", 1, "has no quaternion"),
         (f"{TUM_LINE}\n{TUM_LINE}\n", 2, "not later than the one before"),
         ("inf 1 2 3 0 0 0 1\n", 1, "stamp that is not finite"),
     ],
