@@ -1,5 +1,6 @@
 # make test [ROS=kilted|jazzy] [PYTHON=python3.12]    build the environment, run the whole suite
 # make test-slow                                      the tests that take minutes
+# make test-faults                                    the whole fault suite, and its table
 # make demo [DEMO='--source DIR']                     the nodes on the simulated street
 # make lint                                           ruff, mypy
 # make env                                            the environment alone
@@ -31,13 +32,16 @@ endif
 # The ROS wheels re-execute Python once; a guard inherited from another environment would stop that.
 unexport _ROS_WHEELS_BOOTSTRAP_COMPLETE
 
-.PHONY: env test test-slow demo lint clean
+.PHONY: env test test-slow test-faults demo lint clean
 
 test: $(READY)
 	$(PYTEST)
 
 test-slow: $(READY)
 	$(PYTEST) -m slow
+
+test-faults: $(READY)
+	$(PYTEST) -m '' test/faults
 
 demo: $(READY)
 	$(BIN)/hydranet demo $(DEMO)
