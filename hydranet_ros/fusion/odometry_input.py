@@ -45,7 +45,7 @@ class OdometryInputConfig(Configuration):
     """How odometry is read. How far it is believed is said by the fusion's error models."""
 
     source: Literal["auto", "pose", "twist"] = setting(
-        "auto", "motions from poses or from twists; auto: from twists where the pose never moves"
+        "auto", "motions from poses or from twists; auto: from twists where the pose stands still"
     )
     covariance: CovarianceMode = setting("twist", "where the covariance of a motion is")
     sigma_m: float = setting(
@@ -123,17 +123,15 @@ class OdometryReader:
             ) from None
 
     def _use_twist(self, T_2_1: Array, twist: Array) -> bool:
-        """Whether the twist is the motion: by parameter, or as the pose never moves."""
+        """Whether the twist is the motion: by parameter, or as the pose stands while it moves."""
         if self.config.source != "auto":
             return self.config.source == "twist"
-        moving = bool(np.linalg.norm(twist) > MOVING)
-        if not np.array_equal(T_2_1, np.eye(4)) and np.abs(T_2_1 - np.eye(4)).max() > 1e-9:
-            self._stuck = 0
-        elif moving:
-            self._stuck += 1
+        stands = bool(np.abs(T_2_1 - np.eye(4)).max() < 1e-9)
+        stuck = stands and bool(np.linalg.norm(twist) > MOVING)
+        self._stuck = self._stuck + 1 if stuck else 0
         if self._stuck == STUCK_AFTER:
             self.notes.add("the pose never moves, the twist does: motions are taken from twists")
-        return self._stuck >= STUCK_AFTER
+        return stuck
 
     def _covariance(
         self, last: OdometrySample, now: OdometrySample, T_2_1: Array, dt: float

@@ -338,7 +338,10 @@ class SlidingWindowFusion:
         """
         T_w_c = self.predict(max(stamp, int(self.window.stamps[0])))
         T_w_c[:3, 3] = self._T_w_c[:3, 3]
-        turned = self._newest_Sigma[3:, 3:]
+        # What the camera turned since the last rotation is known less and less.
+        gap = max(float(stamp - self.window.stamps[-1]) * 1e-9, 0.0)
+        rate = np.deg2rad(self.config.angular_acceleration_deg) * np.sqrt(gap)
+        turned = self._newest_Sigma[3:, 3:] + np.eye(3) * min(rate * gap, np.pi) ** 2
         self._T_w_c, self._Sigma_c_w = T_w_c, self._Sigma_c_w.copy()
         self._Sigma_c_w[3:, 3:] = turned
         self._begin()

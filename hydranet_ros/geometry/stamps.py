@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import median
 from typing import Generic, TypeVar
 
@@ -139,7 +140,7 @@ class StampOrder(Generic[M]):
             raise BadInput("equal stamps", f"two messages have stamp {stamp} ns")
         if self._expected(source, stamp):
             return self._accept(source, stamp, item)
-        agrees = bool(own.held) and own.held[-1][0] < stamp <= own.held[-1][0] + own.horizon_ns
+        agrees = bool(own.held) and 0 < stamp - own.held[-1][0] <= own.agreement_ns
         outliers = () if agrees else tuple(each[0] for each in own.held)
         own.held = [*(own.held if agrees else ()), (stamp, item)]
         back = own.newest is not None and own.held[0][0] < own.newest
@@ -148,6 +149,7 @@ class StampOrder(Generic[M]):
             return Arrival(outliers=outliers)
         if back:
             self._go_back(source)
+        own.learn_pace()
         held, own.held = own.held, []
         own.newest = held[-1][0]
         return Arrival(tuple((source, each) for _, each in held), outliers, back)
@@ -185,6 +187,20 @@ class _Source(Generic[M]):
         self.newest: int | None = None
         self.steps: deque[int] = deque(maxlen=RECENT_STEPS)
         self.held: list[tuple[int, M]] = []
+
+    def learn_pace(self) -> None:
+        """Take the steps of held messages that were confirmed; a new pace replaces the old one."""
+        stamps = [stamp for stamp, _ in self.held]
+        steps = [later - earlier for earlier, later in pairwise(stamps)]
+        if max(steps) > self.horizon_ns:
+            self.steps.clear()
+        self.steps.extend(steps)
+
+    @property
+    def agreement_ns(self) -> int:
+        """How far after a held message the next one may be: a source may have become slower."""
+        since = 0 if self.newest is None else abs(self.held[0][0] - self.newest)
+        return max(self.horizon_ns, min(2 * since, UNKNOWN_HORIZON_NS), since)
 
     @property
     def horizon_ns(self) -> int:

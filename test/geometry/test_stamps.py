@@ -154,6 +154,15 @@ def test_a_gap_is_confirmed_by_the_next_message_and_nothing_is_lost() -> None:
     assert (stream.outliers, stream.resets) == ([], 0)
 
 
+@pytest.mark.parametrize("slower", [5, 10, 50])
+def test_a_source_that_becomes_slower_goes_on(slower: int) -> None:
+    stream = Stream()
+    stamps = [*steady(1000, 10), *range(2000, 2000 + 8 * slower * STEP, slower * STEP)]
+    stream.add("image", *stamps)
+    assert stream.of("image") == stamps
+    assert (stream.outliers, stream.resets) == ([], 0)
+
+
 def test_a_loop_is_noticed_once_and_nothing_is_lost() -> None:
     """Both sources begin again, one after the other, with leftovers of the old time between."""
     stream = Stream()
