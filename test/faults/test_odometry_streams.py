@@ -254,7 +254,9 @@ def test_the_fusion_alone(
     request: pytest.FixtureRequest, report: Report, fault: Callable[[Car], Stream]
 ) -> None:
     if fault is twist_only:
-        reason = "the origin is where odometry begins: here a step after the rotations, and the truth"
+        reason = (
+            "the origin is where odometry begins: here a step after the rotations, and the truth"
+        )
         request.applymarker(pytest.mark.xfail(reason=reason, strict=True))
     run_core(report, fault, range(2))
 
