@@ -74,6 +74,14 @@ def pytest_runtest_makereport(item: pytest.Item, call: Any) -> Iterator[None]:
         row.crash(item.nodeid)
 
 
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """The whole suite succeeds where its table does, whatever is expected to fail."""
+    report = session.config.stash.get(REPORT, None)
+    whole = not session.config.getoption("markexpr")
+    if whole and report is not None and not all(row.good for row in report.rows.values()):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
