@@ -13,21 +13,27 @@ from torch.nn import functional
 
 from hydranet_ros.gyro import epipolar, quaternion
 from hydranet_ros.gyro.config import NetworkConfig
-from hydranet_ros.gyro.grid import CanonicalGrid
 
 _FLOW_UNIT = 0.03  # typical flow between frames: inputs of order 1
 _RESIDUAL_UNIT = 1e-3  # typical error of flow across the epipolar lines
 _NOISE_UNIT = 5e-4
+_TEXTURE_UNIT = 20.0  # typical eigenvalue of a structure tensor, grey levels^2 per pixel^2
 _REFINEMENTS = 3
 _REFINED_SCALE = 7e-4
+_DEEP = 24  # channels of what is pooled
 
 
 class Body(NamedTuple):
-    """Features (batch, n) for the heads, and the rotation that they correct (batch, 4)."""
+    """Features (batch, n) for the heads, and the rotation that they correct (batch, 4).
+
+    `quality` (batch, m) is what the covariance is judged by, and does not depend on how the camera
+    is mounted; None where the covariance head gets the features.
+    """
 
     features: Tensor
     anchor: Tensor | None = None
     root: Tensor | None = None  # (batch, 3, 3), what the covariance head scales
+    quality: Tensor | None = None
 
 
 def conv_norm(inputs: int, outputs: int, stride: int = 1, dilation: int = 1) -> nn.Sequential:
@@ -57,23 +63,24 @@ class Residual(nn.Module):
 
 
 class FlowBody(nn.Module):
-    """For flow on the canonical grid: solve for the motion, weigh its residuals, solve again.
+    """For flow on the canonical grid: search the motion, weigh its residuals, solve again.
 
     A robust solution of the epipolar geometry comes first and has nothing to learn. The network
-    sees the residuals of the flow, gives each cell a weight, and the solution is
-    refined with these weights. Then it looks once more, keeping positions: the heads correct what
-    is left, and the covariance head scales what the geometry says of the covariance.
+    sees what it leaves of the flow, gives each cell a weight, and the solution is refined with
+    these weights. Then it looks once more: the heads correct what is left, and the covariance head
+    scales what the geometry says of the covariance.
+
+    Everything is convolved or pooled, so one network serves grids of any size. What the weights
+    and the covariance are judged by has no direction in it: a camera on its side gets the same.
     """
 
-    STATISTICS = 17  # of the solution: see _statistics
+    STATISTICS, QUALITIES = 15, 9  # of the solution: see _statistics, _qualities
 
     def __init__(self, config: NetworkConfig) -> None:
         super().__init__()
         assert config.grid is not None
-        self.shape = config.grid.rows // 2, config.grid.columns // 2
-        self.points: Tensor
-        self.register_buffer("points", epipolar.grid_points(config.grid)[None])
-        self.near = conv_unit(9, 16)
+        self.cell = config.grid.cell
+        self.near = conv_unit(8, 16)
         self.look = nn.Sequential(
             conv_unit(16, 32, stride=2), Residual(32, dilation=2), Residual(32, dilation=4)
         )
@@ -81,65 +88,88 @@ class FlowBody(nn.Module):
         # Start with the geometry as it is: all weights equal.
         nn.init.zeros_(self.evidence.weight)
         nn.init.zeros_(self.evidence.bias)  # type: ignore[arg-type]
-        self.review = nn.Sequential(
-            conv_unit(34, 48, stride=2),
-            conv_unit(48, 64, stride=2),
-            nn.Conv2d(64, 24, 1),
-            nn.Flatten(),
-        )
-        self.linear = nn.Linear(24 * _sixteenth(config.grid), config.features)
+        self.review = nn.Sequential(conv_unit(34, 32, stride=2), conv_unit(32, _DEEP))
+        self.signed = nn.Sequential(conv_unit(35, 32, stride=2), nn.Conv2d(32, _DEEP, 1))
+        self.linear = nn.Linear(3 * _DEEP, config.features)
         self.width = config.features + self.STATISTICS
+        self.quality_width = 2 * _DEEP + self.QUALITIES
 
     def forward(self, x: Tensor, trusted: Tensor | None = None) -> Body:
-        """(batch, 3, rows, columns), u v mask -> features, rotation (batch, 4), root of Sigma.
+        """(batch, 6, rows, columns) -> features, rotation (batch, 4), root of Sigma, quality.
 
-        Only cells that are `trusted` (batch, 1, rows, columns) count in the geometry; the network
-        looks at all of them.
+        The channels are flow u v, mask, structure tensor xx xy yy. Only cells that are `trusted`
+        (batch, 1, rows, columns) count in the geometry; the network looks at all of them.
         """
-        flow, mask = x[:, :2], x[:, 2:].clamp(0.0, 1.0)
+        flow, mask, texture = x[:, :2], x[:, 2:3].clamp(0.0, 1.0), x[:, 3:]
+        shape = x.shape[2] // 2, x.shape[3] // 2
         sure = mask if trusted is None else mask * trusted
         with torch.autocast(x.device.type, enabled=False):  # angles of 1e-4 need float32
-            fine = epipolar.pool(self.points, flow, mask, 2)
+            points = epipolar.cell_centres(x.shape[2], x.shape[3], self.cell, x)
+            fine = epipolar.pool(points, flow, mask, texture, 2)
+            counted = epipolar.whole(sure, 2)
             with torch.no_grad():
-                first = epipolar.solve(epipolar.pool(self.points, flow, sure, 4))
-            seen = self._seen(fine, first)
+                first = epipolar.search(epipolar.pool(points, flow, sure, texture, 4))
+            tensor = functional.avg_pool2d(texture, 2).flatten(2)
+            seen = self._seen(fine, first, counted, tensor).unflatten(2, shape)
         near = self.near(seen)
         far = self.look(near)
-        up = functional.interpolate(far, self.shape, mode="bilinear", align_corners=False)
+        up = functional.interpolate(far, shape, mode="bilinear", align_corners=False)
         evidence = self.evidence(torch.cat([near, up], dim=1))
         with torch.autocast(x.device.type, enabled=False):
             log_weight = 4.0 * torch.tanh(evidence.to(x.dtype).flatten(1) / 4.0)
-            counts = fine.valid[:, 0] * torch.exp(log_weight)
-            weight = counts if trusted is None else counts * epipolar.whole(sure, 2)[:, 0]
+            weight = counted[:, 0] * torch.exp(log_weight)
             motion = first
             for _ in range(_REFINEMENTS):
                 motion = epipolar.step(fine, motion, weight, _REFINED_SCALE)
             root = epipolar.covariance_root(fine, motion, weight, _REFINED_SCALE)
             left = epipolar.residuals(fine, motion)
-            statistics = self._statistics(motion, root, left, counts, fine.valid)
-            pair = torch.stack([left.across / _RESIDUAL_UNIT, log_weight], dim=1)
-            pair = (pair.clamp(-5.0, 5.0) * fine.valid).view(-1, 2, *self.shape)
-        z = self.review(torch.cat([far, functional.avg_pool2d(pair, 2)], dim=1))
-        features = torch.cat([functional.relu(self.linear(z)), statistics], dim=1)
-        return Body(features, quaternion.from_matrix(motion.C), root)
+            across = left.across * left.variance.rsqrt()
+            scalars = torch.stack([across.abs() / _RESIDUAL_UNIT, log_weight], dim=1)
+            vectors = torch.stack([*(each / _RESIDUAL_UNIT for each in left.f), across], dim=1)
+            maps = torch.cat([scalars, vectors], dim=1).clamp(-5.0, 5.0) * counted
+            maps = functional.avg_pool2d(maps.unflatten(2, shape), 2)
+        deep = self.review(torch.cat([far, maps[:, :2]], dim=1))
+        turned = self.signed(torch.cat([far, maps[:, 2:]], dim=1))
+        with torch.autocast(x.device.type, enabled=False):
+            inside = functional.adaptive_avg_pool2d(mask, deep.shape[2:])
+            where = functional.adaptive_avg_pool2d(points, deep.shape[2:])
+            quality = torch.cat(
+                [
+                    _mean(deep.to(x.dtype), inside),
+                    (deep.to(x.dtype) * inside).amax(dim=(2, 3)),
+                    self._qualities(motion, root, left, weight, counted, fine.valid, tensor),
+                ],
+                dim=1,
+            )
+            turned = turned.to(x.dtype)
+            moments = [_mean(turned * each, inside) for each in (1.0, where[:, :1], where[:, 1:])]
+            statistics = self._statistics(motion, root, left, weight)
+        features = torch.cat(
+            [functional.relu(self.linear(torch.cat(moments, dim=1))), statistics], dim=1
+        )
+        return Body(features, quaternion.from_matrix(motion.C), root, quality)
 
-    def _seen(self, cells: epipolar.Cells, motion: epipolar.CameraMotion) -> Tensor:
-        """(batch, 9, rows / 2, columns / 2): what the solution leaves, and where."""
+    def _seen(
+        self, cells: epipolar.Cells, motion: epipolar.CameraMotion, sure: Tensor, tensor: Tensor
+    ) -> Tensor:
+        """(batch, 8, n): what the solution leaves, how textured it is, how far from the middle."""
         left = epipolar.residuals(cells, motion)
-        across, along = left.across[:, None], left.along[:, None]
+        across = (left.across.abs() * left.variance.rsqrt())[:, None]
+        along = left.along.abs()[:, None]
+        weak, strong = (each[:, None] for each in epipolar.eigenvalues(tensor))
         maps = [
-            cells.points,
-            cells.valid,
-            _squashed(torch.stack(left.f, dim=1) / _FLOW_UNIT),
+            sure,
             _squashed(across / _RESIDUAL_UNIT),
-            _squashed(across.abs() / (along.abs() + _NOISE_UNIT)),
+            _squashed(across / (along + _NOISE_UNIT)),
             _squashed(along / (left.depth[:, None] + _NOISE_UNIT)),
             _squashed(
                 torch.hypot(*(cells.target - cells.points).unbind(dim=1))[:, None] / _FLOW_UNIT
             ),
+            torch.log1p(weak / _TEXTURE_UNIT),
+            torch.log1p(strong / _TEXTURE_UNIT),
+            (cells.points * cells.points).sum(dim=1, keepdim=True).expand_as(sure),
         ]
-        seen = torch.cat(maps, dim=1) * cells.valid
-        return seen.view(len(seen), seen.shape[1], *self.shape)
+        return torch.cat(maps, dim=1) * cells.valid
 
     def _statistics(
         self,
@@ -147,11 +177,8 @@ class FlowBody(nn.Module):
         root: Tensor,
         left: epipolar.Residuals,
         weight: Tensor,
-        valid: Tensor,
     ) -> Tensor:
-        """(batch, 17): what heads and covariance should know of the solution."""
-        total = weight.sum(dim=1, keepdim=True) + 1e-6
-        rms = ((weight * left.across**2).sum(dim=1, keepdim=True) / total + 1e-10).sqrt()
+        """(batch, 15): what the heads should know of the solution."""
         turn = 2.0 * quaternion.from_matrix(motion.C)[:, 1:] / _FLOW_UNIT
         diagonal = root.diagonal(dim1=1, dim2=2)
         below = torch.stack([root[:, 1, 0], root[:, 2, 0], root[:, 2, 1]], dim=1)
@@ -161,21 +188,56 @@ class FlowBody(nn.Module):
                 motion.t,
                 torch.log(diagonal / 1e-3),
                 _squashed(below / 1e-3),
-                torch.log(rms / _RESIDUAL_UNIT),
+                torch.log(_rms(left, weight) / _RESIDUAL_UNIT),
+                torch.log(left.depth / _FLOW_UNIT + 1e-3),
+                torch.log1p(left.across.abs().mean(dim=1, keepdim=True) / _RESIDUAL_UNIT),
+            ],
+            dim=1,
+        )
+
+    def _qualities(
+        self,
+        motion: epipolar.CameraMotion,
+        root: Tensor,
+        left: epipolar.Residuals,
+        weight: Tensor,
+        sure: Tensor,
+        valid: Tensor,
+        tensor: Tensor,
+    ) -> Tensor:
+        """(batch, 9): the same whichever way up the camera is."""
+        turn = 2.0 * quaternion.from_matrix(motion.C)[:, 1:].norm(dim=1, keepdim=True)
+        size = root.square().sum(dim=(1, 2))[:, None].sqrt()
+        textured = torch.log1p(epipolar.eigenvalues(tensor)[0] / _TEXTURE_UNIT)[:, None]
+        seen = valid.sum(dim=2) + 1e-6
+        return torch.cat(
+            [
+                _squashed(turn / _FLOW_UNIT),
+                torch.log(size / 1e-3),
+                torch.log(_rms(left, weight) / _RESIDUAL_UNIT),
                 torch.log(left.depth / _FLOW_UNIT + 1e-3),
                 valid.mean(dim=2),
-                torch.log(total / valid.shape[2] + 1e-3),
+                (sure * valid).sum(dim=2) / seen,
+                torch.log(weight.sum(dim=1, keepdim=True) / seen + 1e-3),
+                (textured * valid).sum(dim=2) / seen,
                 torch.log1p(left.across.abs().mean(dim=1, keepdim=True) / _RESIDUAL_UNIT),
             ],
             dim=1,
         )
 
 
+def _rms(left: epipolar.Residuals, weight: Tensor) -> Tensor:
+    """(batch, 1): of the residuals across, each in units of its deviation."""
+    total = weight.sum(dim=1, keepdim=True) + 1e-6
+    square = (weight * left.across**2 / left.variance).sum(dim=1, keepdim=True)
+    return (square / total + 1e-10).sqrt()
+
+
+def _mean(maps: Tensor, inside: Tensor) -> Tensor:
+    """(batch, channels): over the part of the grid that the camera sees."""
+    return (maps * inside).sum(dim=(2, 3)) / (inside.sum(dim=(2, 3)) + 1e-6)
+
+
 def _squashed(x: Tensor) -> Tensor:
     """Nearly x up to 2, and never more than 4: outliers must not dominate."""
     return 4.0 * torch.tanh(x / 4.0)
-
-
-def _sixteenth(grid: CanonicalGrid) -> int:
-    """Positions that are left after four strides of 2."""
-    return -(-grid.rows // 16) * -(-grid.columns // 16)

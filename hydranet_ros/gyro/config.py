@@ -10,9 +10,10 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, Literal
 
-from hydranet_ros.gyro.grid import CanonicalGrid
+from hydranet_ros.gyro.grid import GRID_STEP, CanonicalGrid
 from hydranet_ros.settings import Configuration, section, setting
 
+FLOW_CHANNELS = 6  # u v, mask, structure tensor xx xy yy
 _WIDEST = 65536  # units of a layer
 _LARGEST_INPUT = 4_000_000
 _LARGEST_LAYER = 1 << 26  # weights
@@ -30,8 +31,9 @@ class NetworkConfig(Configuration):
         "what turns an input into features",
     )
     input_shape: tuple[int, ...] = setting(
-        (3, 48, 160),
-        "of one sample: channels, rows, columns; one number for body mlp",
+        (6, 112, 168),
+        "of one sample: channels, rows, columns; one number for body mlp. Body flow takes grids of "
+        "other sizes too, in eights",
         1,
         _LARGEST_INPUT,
     )
@@ -50,15 +52,15 @@ class NetworkConfig(Configuration):
     )
     output_scale_rad: float = setting(0.01, "rotation that an output of 1 stands for", _TINY, 10)
 
-    covariance: Literal["diagonal", "cholesky"] = setting(
-        "cholesky",
+    covariance: Literal["diagonal", "cholesky", "scaled"] = setting(
+        "scaled",
         "diagonal: softplus precisions, what produced the paper's numbers. cholesky: a full "
-        "covariance from its factor, what the paper's text describes",
+        "covariance from its factor, what the paper's text describes. scaled: that of the "
+        "geometry, times a number, plus another about each axis; for body flow",
     )
     sigma_unit_rad: float = setting(
-        1.0,
-        "standard deviation that an output of 1 stands for: keeps outputs near 1. For body flow "
-        "it is relative: the covariance head scales the covariance of the geometry",
+        2e-4,
+        "standard deviation that an output of 1 stands for: keeps outputs near 1",
         _TINY,
         10,
     )
@@ -109,14 +111,27 @@ class NetworkConfig(Configuration):
         if self.body == "resnet34" and self.features != 512:
             raise ValueError(f"features of body resnet34 must be 512, got {self.features}")
         if self.body == "flow":
-            if self.grid is None or shape != (3, self.grid.rows, self.grid.columns):
+            grid = self.grid
+            if grid is None or shape != (FLOW_CHANNELS, grid.rows, grid.columns):
                 raise ValueError(
-                    f"input_shape must be (3, rows, columns) of the grid, got {shape}"
+                    f"input_shape must be ({FLOW_CHANNELS}, rows, columns) of the grid, got {shape}"
                 )
-            if self.grid.rows % 4 or self.grid.columns % 4:
+            if grid.rows % GRID_STEP or grid.columns % GRID_STEP:
                 raise ValueError(
-                    f"grid must have rows and columns in fours for body flow, got {self.grid}"
+                    f"grid must have rows and columns in eights for body flow, got {grid}"
                 )
+        if (self.covariance == "scaled") != (self.body == "flow"):
+            raise ValueError(
+                f"covariance 'scaled' and body 'flow' go together, got {self.covariance!r} and "
+                f"{self.body!r}"
+            )
+
+    def takes(self, shape: tuple[int, ...]) -> bool:
+        """Whether a sample may have this shape."""
+        if self.body != "flow":
+            return tuple(shape) == self.input_shape
+        channels, rows, columns = shape
+        return channels == FLOW_CHANNELS and rows % GRID_STEP == 0 and columns % GRID_STEP == 0
 
 
 _PAPER = NetworkConfig(

@@ -5,18 +5,24 @@ its flow, f = x + flow - h, is parallax, and lies on the line through the epipol
 
     f x d = 0,   d = t_xy - h t_z,   t the direction of motion (a unit vector).
 
-Across d there is only error; along d there is the unknown depth, of which no more is assumed than
-its scale. Weighted Gauss-Newton over C and t minimises
+Across d there is only error; along d there is the unknown depth, of which nothing is assumed. How
+well the flow of a cell is known depends on the direction: S is its covariance relative to that of
+a well-textured cell, so the error across d, n = d turned by 90 deg, has the variance n^T S n.
+Weighted Gauss-Newton over C and t minimises
 
-    sum w |f x d|^2 / |d|^2  +  w noise^2 / (noise^2 + depth^2) |f . d|^2 / |d|^2,
+    sum w rho(r / scale),   r^2 = (f x d)^2 / |d|^2 / (n^T S n),
 
-which is the epipolar constraint where there is parallax and plain least squares where there is
-none. It holds for every camera, for rotations of any size that training never saw.
+with Cauchy's rho. The cost has several minima: a rotation looks like a motion sideways, a plane
+has two solutions. So `search` starts from directions all over the sphere (t and -t are the same
+line), solves for the rotation of each, then for both, and takes the best by one robust cost.
+Nothing prefers a rotation where there is parallax. Where there is none every direction fits, and
+the covariance over all of them says so.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
+from math import pi, sqrt
 from typing import NamedTuple
 
 import torch
@@ -27,26 +33,47 @@ from hydranet_ros.gyro.grid import CanonicalGrid
 
 _EPIPOLE = 0.02  # where |d| is less, at the epipole, the direction of d means little
 _NOISE = 5e-4  # of flow, a seventh of a pixel of the canonical image
+_DIRECTIONS = 64  # spread over half of the sphere: no direction is further than 12 deg from one
+_COARSE_CELLS, _FINE_CELLS = 128, 400  # to choose directions by; to solve for them
 # A robust scale for each step: wide at first, to be caught; narrow in the end, to be exact.
-_LEAST_SQUARES_SCALES = (0.02, 0.01)
-_HELD_SCALES = (0.01, 0.005)  # with the direction of motion as it was guessed
-_FREE_SCALES = (0.003, 0.002, 0.0015, 0.001, 0.0007)
+_ROTATION_SCALES = (0.3, 0.1, 0.03, 0.015)  # as if there were no parallax
+# With the direction of motion held. Where parallax is large only wide scales see it, where it is
+# small wide ones see what moves by itself: the best directions of every stage go on.
+_HELD_STAGES = ((0.1, 0.03), (0.01,), (0.004,))
+_KEPT = 8  # directions of a stage
+_FREE_STAGES = (  # the scales after each of those
+    (0.03, 0.01, 0.004, 0.002, 0.001, 0.0007),
+    (0.008, 0.005, 0.003, 0.002, 0.001, 0.0007),
+    (0.003, 0.002, 0.0015, 0.001, 0.0007, 0.0007),
+)
+_FINALISTS = 3  # compared on all cells: a plane's two solutions are nearly equal
+_FINAL_SCALES = (0.0007, 0.0007)
+_ALIKE_RAD = 0.005  # rotations closer than this are one solution
+_FAR = 1e6  # a cost that nothing has
 _STIFF = 10.0  # of the length of t, against the mean of the normal matrix
-_COST_SCALE = 0.002  # what is beyond it counts little when starts are compared
-_HELD = 1e3  # information that holds a direction, against a total weight of 1
-_STARTS = ((0.0, 0.0, 1.0), (1.0, 0.0, 0.1))  # ahead, sideways
+_COST_SCALE = 0.001  # what is beyond it counts little when directions are compared
+_HELD = 1e3  # information that holds a direction, against the mean of the normal matrix
 _DAMPING = 1e-4  # of a step, relative to the mean of the normal matrix
 _LEAST_INFORMATION = 1e-7  # per unit of weight: without any flow, steps are 0
 _CELLS_PER_ERROR = 40.0  # errors of this many neighbouring cells are one error
 _PRIOR_SIGMA_RAD = 0.05  # a covariance never exceeds this
 
+# Flow covariance from texture: S = _WELL / (G + noise), G the structure tensor of the cell.
+_NOISE_GRADIENT = 4.0  # grey levels^2 per pixel^2: what sensor noise adds to the tensor
+_WELL_TEXTURED = 20.0  # its eigenvalues in a cell whose flow is known well
+_LEAST_VARIANCE = 0.3  # no cell is better than this: flow is smooth, patches overlap
+
 
 class Cells(NamedTuple):
-    """A flow field: points and where they are seen next (batch, 2, n), valid (batch, 1, n)."""
+    """A flow field: points and where they are seen next (batch, 2, n), valid (batch, 1, n).
+
+    `spread` (batch, 3, n) is S as xx, xy, yy.
+    """
 
     points: Tensor
     target: Tensor
     valid: Tensor
+    spread: Tensor
 
 
 class CameraMotion(NamedTuple):
@@ -62,6 +89,7 @@ class Residuals(NamedTuple):
     f: tuple[Tensor, Tensor]
     across: Tensor  # f x d / |d|, signed
     along: Tensor  # f . d / |d|
+    variance: Tensor  # of across: n^T S n
     depth: Tensor  # (batch, 1)
 
 
@@ -74,17 +102,29 @@ class _At(NamedTuple):
     left: Residuals
 
 
+# --- cells ---------------------------------------------------------------------------------------
+
+
 def grid_points(grid: CanonicalGrid) -> Tensor:
     """Centres of the cells of a grid, (2, rows, columns)."""
     return torch.tensor(grid.centres, dtype=torch.float32).permute(2, 0, 1)
 
 
-def pool(points: Tensor, flow: Tensor, mask: Tensor, factor: int) -> Cells:
-    """Means over blocks of factor x factor cells; a block counts where all of it is valid."""
+def cell_centres(rows: int, columns: int, cell: float, like: Tensor) -> Tensor:
+    """`grid_points` of a grid of that size, (1, 2, rows, columns), on the device of `like`."""
+    return _centres(int(rows), int(columns), cell, like.device, like.dtype)
+
+
+def pool(points: Tensor, flow: Tensor, mask: Tensor, texture: Tensor, factor: int) -> Cells:
+    """Means over blocks of factor x factor cells; a block counts where all of it is valid.
+
+    `texture` (batch, 3, rows, columns) is the structure tensor xx, xy, yy.
+    """
     where = functional.avg_pool2d(points, factor)
     mean = functional.avg_pool2d(flow * mask, factor)
     where = where.expand_as(mean)
-    return Cells(where.flatten(2), (where + mean).flatten(2), whole(mask, factor))
+    spread = flow_spread(functional.avg_pool2d(texture, factor)).flatten(2)
+    return Cells(where.flatten(2), (where + mean).flatten(2), whole(mask, factor), spread)
 
 
 def whole(mask: Tensor, factor: int) -> Tensor:
@@ -92,29 +132,109 @@ def whole(mask: Tensor, factor: int) -> Tensor:
     return (functional.avg_pool2d(mask, factor) > 0.999).to(mask.dtype).flatten(2)
 
 
-def solve(cells: Cells) -> CameraMotion:
-    """The robust motion of a flow field, the best that is reached from several starts."""
-    batch, starts = len(cells.points), len(_STARTS)
-    C = _least_squares(cells).repeat_interleave(starts, dim=0)
-    t = functional.normalize(C.new_tensor(_STARTS), dim=1).repeat(batch, 1)
-    many = Cells(*(each.repeat_interleave(starts, dim=0) for each in cells))
-    motion, ones = CameraMotion(C, t), many.valid[:, 0]
-    for scale in _HELD_SCALES:
-        motion = step(many, motion, ones, scale, held=_HELD)
-    for scale in _FREE_SCALES:
-        motion = step(many, motion, ones, scale)
-    left = residuals(many, motion).across
-    cost = (ones * torch.log1p((left / _COST_SCALE) ** 2)).sum(dim=1)
-    # Ahead is what most motions are: another start must be clearly better.
-    cost = cost.view(batch, starts) * cost.new_tensor([0.97] + [1.0] * (starts - 1))
-    best = cost.argmin(dim=1) + starts * torch.arange(batch, device=cost.device)
-    return _forward(cells, CameraMotion(motion.C[best], motion.t[best]))
+def flow_spread(texture: Tensor) -> Tensor:
+    """The covariance S of flow from the structure tensor, both (batch, 3, ...) as xx, xy, yy."""
+    xx, xy, yy = texture.unbind(dim=1)
+    xx, yy = xx + _NOISE_GRADIENT, yy + _NOISE_GRADIENT
+    scale = _WELL_TEXTURED / (xx * yy - xy * xy).clamp_min(1e-3)
+    return torch.stack(
+        [scale * yy + _LEAST_VARIANCE, -scale * xy, scale * xx + _LEAST_VARIANCE], dim=1
+    )
+
+
+def eigenvalues(texture: Tensor) -> tuple[Tensor, Tensor]:
+    """The lesser and the larger eigenvalue of (batch, 3, ...) symmetric tensors."""
+    xx, xy, yy = texture.unbind(dim=1)
+    middle, apart = 0.5 * (xx + yy), torch.hypot(0.5 * (xx - yy), xy)
+    return (middle - apart).clamp_min(0.0), middle + apart
+
+
+# --- the search ----------------------------------------------------------------------------------
+
+
+def search(cells: Cells) -> CameraMotion:
+    """The best motion of a flow field over all directions, by one robust cost."""
+    motion = _solved(cells, *_promising(_some(cells, _COARSE_CELLS)))
+    many = _repeated(cells, _FINALISTS)
+    for scale in _FINAL_SCALES:
+        motion = step(many, motion, many.valid[:, 0], scale)
+    return _forward(cells, _best(motion, _cost(many, motion, _COST_SCALE).view(-1, _FINALISTS), 1))
+
+
+def _promising(cells: Cells) -> tuple[CameraMotion, Tensor]:
+    """Directions of all stages, with their rotations, and the scales to go on with.
+
+    (batch * stages * kept, ...), (stages * kept, steps).
+    """
+    batch, directions = len(cells.points), _half_sphere(cells.points.device, cells.points.dtype)
+    count = len(directions)
+    C = _rotation_alone(cells).repeat_interleave(count, dim=0)
+    motion = CameraMotion(C, directions.repeat(batch, 1))
+    many = _repeated(cells, count)
+    stages = []
+    for scales in _HELD_STAGES:
+        for scale in scales:
+            motion = step(many, motion, many.valid[:, 0], scale, held=_HELD)
+        stages.append(_best(motion, _cost(many, motion, 0.5 * scales[-1]).view(batch, -1), _KEPT))
+    C, t = (torch.stack(each, dim=1).flatten(0, 2) for each in _apart(stages, batch))
+    scales_after = directions.new_tensor(_FREE_STAGES).repeat_interleave(_KEPT, dim=0)
+    return CameraMotion(C, t), scales_after
+
+
+def _apart(stages: list[CameraMotion], batch: int) -> tuple[list[Tensor], list[Tensor]]:
+    """(batch, kept, ...) of each stage, rotations and directions."""
+    return (
+        [each.C.view(batch, _KEPT, 3, 3) for each in stages],
+        [each.t.view(batch, _KEPT, 3) for each in stages],
+    )
+
+
+def _solved(cells: Cells, motion: CameraMotion, scales: Tensor) -> CameraMotion:
+    """The best few of many starts, solved for rotation and direction."""
+    few = _some(cells, _FINE_CELLS)
+    many = _repeated(few, len(scales))
+    for column in scales.repeat(len(few.points), 1).split(1, dim=1):
+        motion = step(many, motion, many.valid[:, 0], column)
+    return _distinct(motion, _cost(many, motion, _COST_SCALE).view(-1, len(scales)), _FINALISTS)
+
+
+def _distinct(motion: CameraMotion, cost: Tensor, count: int) -> CameraMotion:
+    """The best of each row of cost, the best that is unlike it, and so on."""
+    batch, starts = cost.shape
+    q = motion.C.view(batch, starts, 9)
+    first = starts * torch.arange(batch, device=cost.device)
+    numbers = []
+    for _ in range(count):
+        best = cost.argmin(dim=1)
+        numbers.append(best + first)
+        apart = (q - q[torch.arange(batch, device=cost.device), best][:, None]).square().sum(dim=2)
+        cost = cost + _FAR * (apart < 2.0 * _ALIKE_RAD**2)
+    chosen = torch.stack(numbers, dim=1).flatten()
+    return CameraMotion(motion.C[chosen], motion.t[chosen])
+
+
+def _repeated(cells: Cells, times: int) -> Cells:
+    return Cells(*(each.repeat_interleave(times, dim=0) for each in cells))
+
+
+def _cost(cells: Cells, motion: CameraMotion, scale: float) -> Tensor:
+    """(batch,) sum of log(1 + r^2 / scale^2)."""
+    left = residuals(cells, motion)
+    ratio = left.across.square() / (left.variance * scale**2)
+    return (cells.valid[:, 0] * torch.log1p(ratio)).sum(dim=1)
+
+
+def _best(motion: CameraMotion, cost: Tensor, count: int) -> CameraMotion:
+    """The `count` best of each row of cost, in the order of `motion`, (batch * count, ...)."""
+    first = cost.shape[1] * torch.arange(len(cost), device=cost.device)[:, None]
+    numbers = (cost.topk(count, dim=1, largest=False).indices + first).flatten()
+    return CameraMotion(motion.C[numbers], motion.t[numbers])
 
 
 def step(
-    cells: Cells, motion: CameraMotion, weight: Tensor, scale: float, held: float = 0.0
+    cells: Cells, motion: CameraMotion, weight: Tensor, scale: float | Tensor, held: float = 0.0
 ) -> CameraMotion:
-    """One step of Gauss-Newton; weight (batch, n), and a Cauchy kernel of a scale.
+    """One step of Gauss-Newton; weight (batch, n), and a Cauchy kernel of a scale, or (batch, 1).
 
     `held` keeps the direction of motion where it is.
     """
@@ -122,7 +242,7 @@ def step(
     total = weight.sum(dim=1)[:, None, None]
     size = normal.diagonal(dim1=1, dim2=2).mean(dim=1)[:, None, None]
     least = _DAMPING * size + _LEAST_INFORMATION * total + 1e-12
-    damped = normal + least * _eye(6, normal) + _fixed_length(motion.t, size, held * total)
+    damped = normal + least * _eye(6, normal) + _fixed_length(motion.t, size, held * size)
     delta = torch.linalg.solve_ex(damped, moment).result
     t = functional.normalize(motion.t + delta[:, 3:], dim=1)
     return CameraMotion(rotate(delta[:, :3]) @ motion.C, t)
@@ -135,8 +255,9 @@ def covariance_root(cells: Cells, motion: CameraMotion, weight: Tensor, scale: f
     """
     at = _place(cells, motion)
     normal = _normal(at, motion.t, weight, scale)[0].double()
-    kernel = _cauchy(at.left.across, scale) * weight
-    spread = (kernel * at.left.across**2).sum(dim=1) / (kernel.sum(dim=1) + 1e-9)
+    square = at.left.across.square() / at.left.variance
+    kernel = weight / (1.0 + square / scale**2)
+    spread = (kernel * square).sum(dim=1) / (kernel.sum(dim=1) + 1e-9)
     variance = (spread + (0.2 * _NOISE) ** 2).to(normal.dtype)[:, None, None]
     information = normal / (variance * _CELLS_PER_ERROR)
     information = information + _fixed_length(motion.t, torch.ones_like(variance), 1e-3)
@@ -170,12 +291,25 @@ def rotate(phi: Tensor) -> Tensor:
     return _eye(3, phi) + sine * K + cosine * (K @ K)
 
 
-def _least_squares(cells: Cells) -> Tensor:
+def _some(cells: Cells, count: int) -> Cells:
+    """So many cells, textured ones first, spread over the field the same way every time."""
+    n = cells.points.shape[2]
+    if n <= count:
+        return cells
+    textured = cells.spread[:, 0] + cells.spread[:, 2] < 2.0 * _WELL_TEXTURED
+    order = cells.valid[:, 0] * (1.0 + textured.to(cells.valid.dtype)) + _shuffled(
+        n, cells.points.device, cells.points.dtype
+    )
+    best = order.topk(count, dim=1).indices[:, None]
+    return Cells(*(torch.gather(each, 2, best.expand(-1, each.shape[1], -1)) for each in cells))
+
+
+def _rotation_alone(cells: Cells) -> Tensor:
     """Robust rotation as if there were no parallax: where to start."""
     batch, valid = len(cells.points), cells.valid[:, 0]
     eye = _eye(3, cells.points)
     C = eye.repeat(batch, 1, 1)
-    for scale in _LEAST_SQUARES_SCALES:
+    for scale in _ROTATION_SCALES:
         x, y = _seen(C, cells.points)
         u, v = cells.target[:, 0] - x, cells.target[:, 1] - y
         weight = (valid / (1.0 + (u * u + v * v) / scale**2))[:, None]
@@ -196,6 +330,9 @@ def _forward(cells: Cells, motion: CameraMotion) -> CameraMotion:
     return motion._replace(t=torch.where(votes < 0.0, -motion.t, motion.t))
 
 
+# --- the normal equations ------------------------------------------------------------------------
+
+
 def _place(cells: Cells, motion: CameraMotion) -> _At:
     x, y = _seen(motion.C, cells.points)
     u, v = cells.target[:, 0] - x, cells.target[:, 1] - y
@@ -204,12 +341,14 @@ def _place(cells: Cells, motion: CameraMotion) -> _At:
     size = torch.rsqrt(p * p + q * q + _EPIPOLE**2)
     p, q = p * size, q * size
     along, valid = u * p + v * q, cells.valid[:, 0]
+    xx, xy, yy = cells.spread.unbind(dim=1)
+    variance = q * q * xx - 2.0 * p * q * xy + p * p * yy + 1e-3
     size_of_all = torch.linalg.vecdot(valid, along.detach().clamp(-0.3, 0.3).square())
     depth = (size_of_all / (valid.sum(dim=1) + 1e-6) + 1e-12).sqrt()[:, None]
-    return _At((x, y), (p, q), size, Residuals((u, v), u * q - v * p, along, depth))
+    return _At((x, y), (p, q), size, Residuals((u, v), u * q - v * p, along, variance, depth))
 
 
-def _normal(at: _At, t: Tensor, weight: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+def _normal(at: _At, t: Tensor, weight: Tensor, scale: float | Tensor) -> tuple[Tensor, Tensor]:
     """The normal matrix (batch, 6, 6) over rotation and t, and -gradient (batch, 6).
 
     With A the derivative of h by a rotation phi, f changes by -A phi and, since h moves, d by
@@ -223,15 +362,9 @@ def _normal(at: _At, t: Tensor, weight: Tensor, scale: float) -> tuple[Tensor, T
         [-a - y * c, x * c - b, x * a + y * b, -v * n, u * n, (v * x - u * y) * n, left.across],
         dim=1,
     )  # (batch, 7, n): derivatives by phi and t, and the residual
-    e = x * p + y * q
-    along = torch.stack([q + y * e, -p - x * e, y * p - x * q, left.along], dim=1)
-    w = weight * _cauchy(left.across, scale)
-    known = _NOISE**2 / (_NOISE**2 + left.depth**2)
-    z = w * known * _cauchy(left.along, 3.0 * scale + 3.0 * left.depth)
+    w = weight / (left.variance + left.across.square() / scale**2)
     sums = (across * w[:, None]) @ across.mT
-    more = (along * z[:, None]) @ along.mT
-    normal = sums[:, :6, :6] + functional.pad(more[:, :3, :3], (0, 3, 0, 3))
-    return normal, -sums[:, :6, 6] - functional.pad(more[:, :3, 3], (0, 3))
+    return sums[:, :6, :6], -sums[:, :6, 6]
 
 
 def _fixed_length(t: Tensor, size: Tensor, held: Tensor | float) -> Tensor:
@@ -256,6 +389,15 @@ def _eye(size: int, like: Tensor) -> Tensor:
 
 @lru_cache
 @torch.inference_mode(False)
+def _centres(
+    rows: int, columns: int, cell: float, device: torch.device, dtype: torch.dtype
+) -> Tensor:
+    points = grid_points(CanonicalGrid(rows, columns, cell))
+    return points[None].to(device, dtype)
+
+
+@lru_cache
+@torch.inference_mode(False)
 def _generators(device: torch.device, dtype: torch.dtype) -> Tensor:
     """(3, 9): the skew-symmetric matrix of each axis."""
     rows = [
@@ -266,8 +408,23 @@ def _generators(device: torch.device, dtype: torch.dtype) -> Tensor:
     return torch.tensor(rows, device=device, dtype=dtype)
 
 
-def _cauchy(residual: Tensor, scale: float | Tensor) -> Tensor:
-    return 1.0 / (1.0 + (residual / scale) ** 2)
+@lru_cache
+@torch.inference_mode(False)
+def _half_sphere(device: torch.device, dtype: torch.dtype) -> Tensor:
+    """(directions, 3): a Fibonacci lattice on the half sphere z > 0."""
+    i = torch.arange(_DIRECTIONS, dtype=torch.float64) + 0.5
+    z = 1.0 - i / _DIRECTIONS
+    angle, radius = pi * (1.0 + sqrt(5.0)) * i, (1.0 - z * z).sqrt()
+    points = torch.stack([radius * torch.cos(angle), radius * torch.sin(angle), z], dim=1)
+    return points.to(device, dtype)
+
+
+@lru_cache
+@torch.inference_mode(False)
+def _shuffled(count: int, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """(count,) numbers of 0 to 1 in an order that has no pattern, the same every time."""
+    order = torch.randperm(count, generator=torch.Generator().manual_seed(0))
+    return (order.to(torch.float64) / count).to(device, dtype)
 
 
 def _seen(C: Tensor, points: Tensor) -> tuple[Tensor, Tensor]:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import cv2
 import numpy as np
@@ -127,11 +127,6 @@ class FlowConfig(Configuration):
         return self.method
 
 
-def unchecked_flow(method: FlowMethodName) -> FlowConfig:
-    """For training: a network learns to tell wrong flow by itself, and gets more of it."""
-    return FlowConfig(method, dis=DisConfig(tolerance_px=0.0))
-
-
 # --- flow between two images ---------------------------------------------------------------------
 
 
@@ -220,6 +215,14 @@ def _check_image(image: Image, shape: tuple[int, ...]) -> None:
 # --- images in, flow on the grid out -------------------------------------------------------------
 
 
+class _Warped(NamedTuple):
+    """An image, what the canonical camera makes of it, and the structure tensor of its cells."""
+
+    image: Image
+    warped: Any
+    tensor: Field
+
+
 class FlowEstimator:
     """Flow on the canonical grid between grey images (h, w) of one camera.
 
@@ -241,7 +244,7 @@ class FlowEstimator:
             camera, image_shape, grid, config.pixels_per_cell, config.margin_cells
         )
         self.grid, self.mask = self.view.grid, self.view.mask
-        self._last: list[tuple[Image, Any]] = []
+        self._last: list[_Warped] = []
         self._warp: Callable[[Image], Any]
         self._flow: Callable[[Any, Any], GridFlow]
         if self.method == "farneback_torch":
@@ -252,13 +255,13 @@ class FlowEstimator:
             self._flow = _grid_solver(self.method, config, self.view)
 
     def __call__(self, previous: Image, current: Image) -> GridFlow:
-        """The flow from the previous image to the current one."""
+        """The flow from the previous image to the current one, with the texture of the former."""
         for image in (previous, current):
             _check_image(image, self.view.image_shape)
         first, second = self._warped(previous), self._warped(current)
         # Both, since time may run backward; by content: a caller may fill the same buffer again.
         self._last = [first, second]
-        return self._flow(first[1], second[1])
+        return replace(self._flow(first.warped, second.warped), texture=first.tensor)
 
     def texture(self, image: Image) -> Field:
         """(rows, columns): RMS gradient along the weaker direction, grey levels per pixel.
@@ -266,12 +269,18 @@ class FlowEstimator:
         0 where there is none, or along one direction only: there flow is not known. In pixels of
         the canonical image. Sensor noise of 2 grey levels stays below 0.5, of 6 below 1.
         """
+        xx, xy, yy = self._warped(image).tensor
+        least = 0.5 * (xx + yy) - np.sqrt(0.25 * (xx - yy) ** 2 + xy * xy)
+        weakest: Field = np.sqrt(np.maximum(least, 0.0))
+        return weakest
+
+    def _tensor(self, image: Image) -> Field:
+        """(3, rows, columns): the structure tensor xx, xy, yy, over the patches of the flow."""
         canonical = self.view.image(image)
         gx, gy = (cv2.Sobel(canonical, cv2.CV_32F, *d, scale=0.125) for d in ((1, 0), (0, 1)))
         side = 2 * self.view.pixels_per_cell + 1
-        xx, xy, yy = (cv2.blur(each, (side, side)) for each in (gx * gx, gx * gy, gy * gy))
-        least = 0.5 * (xx + yy) - np.sqrt(0.25 * (xx - yy) ** 2 + xy * xy)
-        return self.view.to_cells(np.sqrt(np.maximum(least, 0.0)))
+        products = cv2.blur(cv2.merge([gx * gx, gx * gy, gy * gy]), (side, side))
+        return np.ascontiguousarray(np.moveaxis(self.view.to_cells(products), -1, 0))
 
     def correlation(self, previous: Image, current: Image, found: GridFlow) -> Field:
         """(rows, columns): how alike the images are where the flow leads, 1 for the same.
@@ -296,12 +305,11 @@ class FlowEstimator:
         product = np.sqrt(np.prod(list(variances), axis=0))
         return self.view.to_cells(covariance(first, moved) / product)
 
-    def _warped(self, image: Image) -> tuple[Image, Any]:
-        """The image, kept, and what the canonical camera makes of it."""
+    def _warped(self, image: Image) -> _Warped:
         for known in self._last:
-            if np.array_equal(known[0], image):
+            if np.array_equal(known.image, image):
                 return known
-        return image.copy(), self._warp(image)
+        return _Warped(image.copy(), self._warp(image), self._tensor(image))
 
 
 def _grid_solver(

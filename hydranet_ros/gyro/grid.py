@@ -24,6 +24,9 @@ Field = NDArray[np.float32]
 LEAST_PX = 32  # rows and columns that a flow method needs
 PIXELS_PER_CELL = 3
 MARGIN_CELLS = 8
+GRID_STEP = 8  # a network halves the grid three times
+# A grid reaches as far as its camera sees, and no further than this from the axis: 100 x 80 deg.
+WIDEST, HIGHEST = 1.19, 0.84
 _EDGE_PX = 1e-6  # what lies on the very edge of an image must not be lost to rounding
 
 
@@ -32,14 +35,24 @@ class CanonicalGrid(Configuration):
     """Square cells of the plane z = 1 about the optical axis, the same for every camera.
 
     Cell (r, c) is centred on y/z = (r + 1/2 - rows/2) cell and x/z = (c + 1/2 - columns/2) cell.
-    By default |x/z| <= 0.833 and |y/z| <= 0.25, 79.6 x 28.1 deg, which a camera of KITTI about
-    fills: 1241 x 376 pixels of f = 719 reach from -0.845 to 0.882 and from -0.258 to 0.265. A
-    wider camera is cropped; what a narrower one does not see is masked.
+    `covering` makes the grid of a camera, which holds all of its view up to 100 x 80 deg; what
+    the camera does not see of it is masked. The default, 82.4 x 60.5 deg, is the one of training.
     """
 
-    rows: int = setting(48, "cells from top to bottom", 1, 4096)
-    columns: int = setting(160, "cells from left to right", 1, 4096)
+    rows: int = setting(112, "cells from top to bottom", 1, 4096)
+    columns: int = setting(168, "cells from left to right", 1, 4096)
     cell: float = setting(1.0 / 96.0, "edge of a cell on the plane z = 1", 1e-4, 1.0)
+
+    def covering(self, camera: Camera, image_shape: tuple[int, int]) -> CanonicalGrid:
+        """Cells of this size over all that a camera sees, rows and columns in eights."""
+        height, width = image_shape
+        x = max(camera.cx + 0.5, width - 0.5 - camera.cx) / camera.fx
+        y = max(camera.cy + 0.5, height - 0.5 - camera.cy) / camera.fy
+        columns, rows = (
+            GRID_STEP * max(1, ceil(2.0 * min(reach, most) / (self.cell * GRID_STEP) - 1e-6))
+            for reach, most in ((x, WIDEST), (y, HIGHEST))
+        )
+        return CanonicalGrid(rows, columns, self.cell)
 
     @property
     def centres(self) -> Array:
@@ -72,6 +85,7 @@ class GridFlow:
     flow: Field  # (2, rows, columns) normalised units, x then y; 0 where the mask is False
     mask: NDArray[np.bool_]  # (rows, columns): all of the cell is in the camera's view
     trusted: NDArray[np.bool_] | None = None  # where the flow back agrees; None: not checked
+    texture: Field | None = None  # (3, rows, columns) structure tensor xx, xy, yy of the cells
 
 
 @dataclass(frozen=True)

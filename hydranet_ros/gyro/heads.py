@@ -14,6 +14,10 @@ from torch.nn import functional
 from hydranet_ros.gyro.config import NetworkConfig
 
 
+_COVARIANCE_OUTPUTS = {"diagonal": 3, "cholesky": 6, "scaled": 2}
+_TO_ONE = 1e6  # variances of 1e-8 rad^2 to order 1, for float32
+
+
 def at_least_single(x: Tensor) -> Tensor:
     """float32, or float64 where it came so: autocast ends where angles begin."""
     return x if x.dtype == torch.float64 else x.float()
@@ -59,6 +63,8 @@ class CovarianceHead(nn.Module):
 
     `diagonal`: P = (softplus(z) + floor) / unit^2 are the precisions, L = diag(P^-1/2).
     `cholesky`: L / unit has softplus(z) + floor on its diagonal and three free elements below.
+    `scaled`: L L^T = s^2 R R^T + a^2 I of a geometric root R, s = softplus(z_0) + floor and
+    a = unit softplus(z_1): the same whichever way up the camera is mounted.
     """
 
     def __init__(self, config: NetworkConfig, features: int) -> None:
@@ -68,12 +74,14 @@ class CovarianceHead(nn.Module):
         self.layers = nn.Sequential(
             nn.Linear(features, config.covariance_hidden),
             nn.PReLU(),
-            nn.Linear(config.covariance_hidden, 3 if self.kind == "diagonal" else 6),
+            nn.Linear(config.covariance_hidden, _COVARIANCE_OUTPUTS[self.kind]),
         )
 
     def forward(self, features: Tensor) -> Tensor:
         """(batch, features) -> (batch, 3, 3), in float32."""
         z = at_least_single(self.layers(features))
+        if self.kind == "scaled":
+            raise ValueError("a scaled covariance needs a root: use `scale`")
         positive = functional.softplus(z[..., :3]) + self.floor
         if self.kind == "diagonal":
             return self.unit_rad * torch.diag_embed(positive.rsqrt())
@@ -81,6 +89,17 @@ class CovarianceHead(nn.Module):
         zero = torch.zeros_like(a)
         rows = torch.stack([a, zero, zero, d, b, zero, e, f, c], dim=-1)
         return self.unit_rad * rows.reshape(-1, 3, 3)
+
+
+    def scale(self, quality: Tensor, root: Tensor) -> Tensor:
+        """(batch, m), (batch, 3, 3) -> (batch, 3, 3), of kind `scaled`."""
+        z = at_least_single(self.layers(quality))
+        size = functional.softplus(z[:, :1, None]) + self.floor
+        added = self.unit_rad * functional.softplus(z[:, 1:, None])
+        eye = torch.eye(3, dtype=root.dtype, device=root.device)
+        return torch.linalg.cholesky_ex(
+            (size**2 * (root @ root.mT) + added**2 * eye) * _TO_ONE
+        ).L * (_TO_ONE**-0.5)
 
 
 # --- randomised prior functions ------------------------------------------------------------------
@@ -92,7 +111,7 @@ class CovarianceHead(nn.Module):
 
 
 # Images are summarised on so coarse a grid that the body can follow, and cancel, the priors.
-_ROWS, _COLUMNS = 4, 12
+_ROWS, _COLUMNS = 6, 8
 
 
 class RandomPriors(nn.Module):
@@ -111,7 +130,8 @@ class RandomPriors(nn.Module):
         self.scale_rad, self.input_scale = config.prior_scale_rad, config.prior_input_scale
         self.has_mask = config.body == "flow"
         shape = config.input_shape
-        inputs = shape[0] if len(shape) == 1 else 2 * shape[0] * _ROWS * _COLUMNS
+        channels = min(shape[0], 3)  # of what has flow: u v and the mask
+        inputs = shape[0] if len(shape) == 1 else 2 * channels * _ROWS * _COLUMNS
         self.first: Tensor
         self.first_bias: Tensor
         self.second: Tensor
@@ -144,7 +164,7 @@ class RandomPriors(nn.Module):
     def _summary(self, x: Tensor) -> Tensor:
         """Mean and deviation in each cell of a coarse grid: noise averages out of means alone."""
         if self.has_mask:
-            x = torch.cat([x[:, :2] / self.input_scale, x[:, 2:]], dim=1)
+            x = torch.cat([x[:, :2] / self.input_scale, x[:, 2:3]], dim=1)
         else:
             x = x / self.input_scale
         mean = functional.adaptive_avg_pool2d(x, (_ROWS, _COLUMNS))

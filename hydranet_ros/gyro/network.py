@@ -36,7 +36,8 @@ class HydraNet(nn.Module):
         self.config = config
         self.body = _BODIES[config.body](config)
         self.heads = RotationHeads(config, self.body.width)
-        self.covariance = CovarianceHead(config, self.body.width)
+        judged = self.body.quality_width if isinstance(self.body, FlowBody) else self.body.width
+        self.covariance = CovarianceHead(config, judged)
         self.priors = RandomPriors(config) if config.prior_scale_rad > 0.0 else None
 
     def forward(self, x: Tensor, trusted: Tensor | None = None) -> HydraOutput:
@@ -44,15 +45,16 @@ class HydraNet(nn.Module):
 
         `trusted` (batch, 1, rows, columns) is for the body on flow, see there.
         """
-        if x.shape[1:] != self.config.input_shape:
+        if not self.config.takes(x.shape[1:]):
             wanted = ", ".join(map(str, self.config.input_shape))
             shape = tuple(map(int, x.shape))  # tensors, while a trace is made
             raise ValueError(f"input must have shape (batch, {wanted}), got {shape}")
         body: Body = self.body(x) if trusted is None else self.body(x, trusted)
         raw = self.heads(body.features)
-        root = self.covariance(body.features)
-        if body.root is not None:  # products of lower triangular matrices are so too
-            root = at_least_single(body.root) @ root
+        if body.root is None or body.quality is None:
+            root = self.covariance(body.features)
+        else:
+            root = self.covariance.scale(body.quality, at_least_single(body.root))
         with torch.autocast(x.device.type, enabled=False):
             return HydraOutput(self._rotations(x, raw, body.anchor), root)
 

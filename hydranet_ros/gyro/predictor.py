@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from copy import deepcopy
 from dataclasses import replace
 from os import PathLike
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from hydranet_ros.errors import HydraNetError
 from hydranet_ros.geometry.estimates import RelativeRotation
-from hydranet_ros.gyro.config import Calibration
+from hydranet_ros.gyro.config import FLOW_CHANNELS, Calibration
 from hydranet_ros.gyro.device import choose_device
 from hydranet_ros.gyro.network import HydraNet, HydraOutput
 from hydranet_ros.gyro.prediction import Prediction, combine, combine_stereo
@@ -30,11 +30,27 @@ from hydranet_ros.gyro.weights import Weights, load_weights
 
 ArrayOrTensor = NDArray[Any] | Tensor
 MaybeArray = ArrayOrTensor | None
-FlowInputs = tuple[ArrayOrTensor, MaybeArray] | tuple[ArrayOrTensor, MaybeArray, MaybeArray]
+
+_WELL_TEXTURED = 20.0  # of a structure tensor, where none is known
 
 
-def network_input(flow: Tensor, mask: Tensor | None, channels: int) -> Tensor:
-    """u, v and, where the network has a channel for it, mask: (batch, 2 or 3, rows, columns).
+class FlowInputs(NamedTuple):
+    """A batch of flow fields: (batch, 2, rows, columns), and what is known of their cells.
+
+    mask and trusted are (batch, rows, columns), texture (batch, 3, rows, columns) the structure
+    tensor xx xy yy; None: everywhere, and well textured.
+    """
+
+    flow: ArrayOrTensor
+    mask: MaybeArray = None
+    trusted: MaybeArray = None
+    texture: MaybeArray = None
+
+
+def network_input(
+    flow: Tensor, mask: Tensor | None, channels: int, texture: Tensor | None = None
+) -> Tensor:
+    """u, v and, where the network has channels for them, mask and texture.
 
     flow (batch, 2, rows, columns), mask (batch, rows, columns), non-zero where flow is known.
     Flow is 0 where it is not known, whatever stood there, NaN included.
@@ -49,7 +65,20 @@ def network_input(flow: Tensor, mask: Tensor | None, channels: int) -> Tensor:
     known = torch.ones_like(flow[:, 0], dtype=torch.bool) if mask is None else mask != 0
     known = known[:, None]
     flow = torch.where(known, flow, 0.0)
-    return flow if channels == 2 else torch.cat([flow, known.to(flow.dtype)], dim=1)
+    if channels == 2:
+        return flow
+    parts = [flow, known.to(flow.dtype)]
+    if channels == FLOW_CHANNELS:
+        if texture is None:
+            well = flow.new_tensor([_WELL_TEXTURED, 0.0, _WELL_TEXTURED]).view(1, 3, 1, 1)
+            texture = well.expand(len(flow), -1, *flow.shape[2:])
+        if texture.shape != (flow.shape[0], 3, *flow.shape[2:]):
+            raise ValueError(
+                f"texture must be (batch, 3, rows, columns) of flow {tuple(flow.shape)}, "
+                f"got {tuple(texture.shape)}"
+            )
+        parts.append(torch.where(known, texture, 0.0))
+    return torch.cat(parts, dim=1)
 
 
 class Predictor:
@@ -103,14 +132,16 @@ class Predictor:
         flow: ArrayOrTensor,
         mask: ArrayOrTensor | None = None,
         trusted: ArrayOrTensor | None = None,
+        texture: ArrayOrTensor | None = None,
     ) -> Prediction:
-        """Flow (batch, 2, rows, columns) and mask (batch, rows, columns) -> rotations C_2_1.
+        """Flow (batch, 2, rows, columns) and what is known of it (`FlowInputs`) -> C_2_1.
 
         Flow takes image 1 to image 2, on the grid and in the units the network was trained on:
         normalised coordinates for `default`, pixels for `paper`. NumPy, or torch on any device.
         Networks with geometry inside use that of the `trusted` cells, as the mask; all if None.
         """
-        return self._prediction(self._inputs(flow, mask, trusted), self.weights.calibration)
+        inputs = self._inputs(FlowInputs(flow, mask, trusted, texture))
+        return self._prediction(inputs, self.weights.calibration)
 
     def predict_inputs(self, inputs: ArrayOrTensor) -> Prediction:
         """(batch, *input_shape) -> rotations: for networks that take other things than flow."""
@@ -128,7 +159,7 @@ class Predictor:
         """
         calibration = self.weights.calibration
         plain = replace(calibration, floor_rad=0.0)
-        sides = zip(self._inputs(*left), self._inputs(*right), strict=True)
+        sides = zip(self._inputs(left), self._inputs(right), strict=True)
         inputs = tuple(torch.cat(side) for side in sides)  # one pass for both
         forward, backward = self._prediction(inputs, plain).halves()
         both = combine_stereo(forward, backward.inverse(), calibration.stereo_correlation)
@@ -143,18 +174,16 @@ class Predictor:
         """`predict`, with the stamps of images 1 and 2 of each flow field."""
         return self.predict(flow, mask).rotations(stamps_ns)
 
-    def _inputs(
-        self,
-        flow: ArrayOrTensor,
-        mask: ArrayOrTensor | None = None,
-        trusted: ArrayOrTensor | None = None,
-    ) -> tuple[Tensor, ...]:
-        known = None if mask is None else self._tensor(mask)
-        x = network_input(self._tensor(flow), known, self.model.config.input_shape[0])
+    def _inputs(self, given: FlowInputs) -> tuple[Tensor, ...]:
+        flow, mask, trusted, texture = (
+            None if each is None else self._tensor(each) for each in given
+        )
+        assert flow is not None
+        x = network_input(flow, mask, self.model.config.input_shape[0], texture)
         if self.model.config.body != "flow":
             return (x,)
-        sure = x[:, 2:] if trusted is None else (self._tensor(trusted) != 0)[:, None].to(x.dtype)
-        if sure.shape != x[:, 2:].shape:
+        sure = x[:, 2:3] if trusted is None else (trusted != 0)[:, None].to(x.dtype)
+        if sure.shape != x[:, 2:3].shape:
             raise ValueError(
                 f"trusted must be (batch, rows, columns) of flow {tuple(flow.shape)}, "
                 f"got {tuple(sure[:, 0].shape)}"
