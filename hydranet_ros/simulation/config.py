@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from hydranet_ros.geometry.camera import Camera, StereoCamera
-from hydranet_ros.settings import Configuration, setting
+from hydranet_ros.settings import Configuration, section, setting
+from hydranet_ros.simulation.sensor import SensorConfig
 
 # KITTI's grey pair (1241 x 376, f 718.856 px), as fractions of the image width and height.
 _FOCAL_BY_WIDTH = 718.856 / 1241.0
@@ -130,6 +131,7 @@ class StreetConfig(Configuration):
     noise_sigma: float = setting(
         1.0, "standard deviation of the sensor noise in grey levels, independent per image", 0, 100
     )
+    sensor: SensorConfig = section(SensorConfig)
 
     def validate(self) -> None:
         """Check what no field can tell alone."""
