@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 
 import numpy as np
@@ -11,7 +12,8 @@ from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.lie import Array
 from hydranet_ros.simulation.drive import rotation_of
 from hydranet_ros.simulation.furniture import Free, Kit
-from hydranet_ros.simulation.indoor_config import BuildingConfig
+from hydranet_ros.simulation.halls import plan_car_park, plan_hall, plan_stairs
+from hydranet_ros.simulation.indoor_config import BuildingConfig, Place
 from hydranet_ros.simulation.indoor_textures import INDOOR_TEXTURES, indoor_atlas
 from hydranet_ros.simulation.motions import Motion, make_motion
 from hydranet_ros.simulation.people import add_person, add_vehicle, find_walks
@@ -20,7 +22,14 @@ from hydranet_ros.simulation.plane_shading import PlaneShader
 from hydranet_ros.simulation.scene import BodyPose, Builder, StreetScene
 from hydranet_ros.simulation.world import World
 
-_PLANS = {"room": plan_room, "desk": plan_desk, "office": plan_office}
+_PLANS: dict[Place, Callable[[BuildingConfig, np.random.Generator], Plan]] = {
+    "room": plan_room,
+    "office": plan_office,
+    "desk": plan_desk,
+    "hall": plan_hall,
+    "stairs": plan_stairs,
+    "car_park": plan_car_park,
+}
 _NEAR_M = 0.05
 _CLEAR_M = 0.28  # between the cameras and what stands around
 _FAR_BELOW_M = 1e6  # where the endless ground of streets is

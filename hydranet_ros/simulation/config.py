@@ -83,9 +83,9 @@ class StreetConfig(Configuration):
         -5,
         5,
     )
-    mount_yaw_deg: float = setting(0.0, "turn of the camera in its mount, to the right", -30, 30)
-    mount_pitch_deg: float = setting(0.0, "turn of the camera in its mount, up", -30, 30)
-    mount_roll_deg: float = setting(0.0, "turn of the camera in its mount, clockwise", -30, 30)
+    mount_yaw_deg: float = setting(0.0, "turn of the camera in its mount, right", -180, 180)
+    mount_pitch_deg: float = setting(0.0, "turn of the camera in its mount, up", -90, 90)
+    mount_roll_deg: float = setting(0.0, "turn of the camera in its mount, clockwise", -180, 180)
 
     moving_cars: int = setting(
         3, "cars along the street: the second one leads ours, the others come towards us", 0, 100
