@@ -73,26 +73,37 @@ def _outline_shares(seen: View, ids: Ids) -> tuple[Index, Index, FloatImage]:
     The facets are that of the centre and up to two others of the neighbours.
     """
     pixel, facets = _candidates(ids)
-    lines, plane, polygon = _half_planes(seen)
-    k = polygon[facets]  # (n, 3)
-    y, x = np.divmod(pixel, ids.shape[1])
-    points = np.stack([x, y], axis=-1).astype(np.float32)[:, None, None, :]
-    steps = SAMPLES.astype(np.float32)
-    side = lines[k]  # (n, 3, lines, 3)
-    at_centre = (side[..., :2] * points).sum(axis=-1) + side[..., 2]
-    depth = plane[k]  # (n, 3, 3)
-    inverse = (depth[..., :2] * points[:, 0]).sum(axis=-1) + depth[..., 2]
-    share = np.zeros(k.shape, dtype=np.float32)
-    repeated = np.zeros(k.shape, dtype=bool)
-    repeated[:, 1] = facets[:, 1] == facets[:, 0]
-    repeated[:, 2] = (facets[:, 2] == facets[:, 0]) | (facets[:, 2] == facets[:, 1])
-    rows = np.arange(len(k))
-    for right, down in steps:
-        reach = at_centre + side[..., 0] * right + side[..., 1] * down
-        near = inverse + depth[..., 0] * right + depth[..., 1] * down
-        near = np.where((reach.min(axis=-1) >= 0.0) & ~repeated, near, np.float32(-1.0))
-        share[rows, near.argmax(axis=-1)] += np.float32(1.0 / len(steps))
-    return pixel, facets, share
+    y, x = (a.astype(np.float32) for a in np.divmod(pixel, ids.shape[1]))
+    polygons = _half_planes(seen)
+    nearest = np.full((len(SAMPLES), len(pixel)), -1.0, dtype=np.float32)
+    winner = np.zeros(nearest.shape, dtype=np.int8)
+    for k in range(facets.shape[1]):
+        there = np.flatnonzero(facets[:, k] != facets[:, 0]) if k else np.arange(len(pixel))
+        near = _inverse_depths(polygons, facets[there, k], x[there], y[there])
+        wins = near > nearest[:, there]
+        nearest[:, there] = np.where(wins, near, nearest[:, there])
+        winner[:, there] = np.where(wins, np.int8(k), winner[:, there])
+    share = np.stack([(winner == k).mean(axis=0) for k in range(facets.shape[1])], axis=-1)
+    return pixel, facets, share.astype(np.float32)
+
+
+def _inverse_depths(
+    polygons: tuple[FloatImage, FloatImage, Index], facet: Index, x: FloatImage, y: FloatImage
+) -> FloatImage:
+    """(samples, n) inverse depth of one facet per pixel at its samples; -1 outside the facet."""
+    lines, plane, polygon = polygons
+    k = polygon[facet]
+    right, down = SAMPLES.astype(np.float32).T[:, :, None]
+    reach = np.full((len(SAMPLES), len(k)), np.inf, dtype=np.float32)
+    # Line by line: the few lines of a polygon would be a slow innermost axis.
+    for line in range(lines.shape[1]):
+        a, b, c = lines[:, line].T
+        slope_x, slope_y = a[k], b[k]
+        at_centre = slope_x * x + slope_y * y + c[k]
+        np.minimum(reach, at_centre + slope_x * right + slope_y * down, out=reach)
+    a, b, c = plane.T
+    near = (a[k] * x + b[k] * y + c[k]) + a[k] * right + b[k] * down
+    return np.asarray(np.where(reach >= 0.0, near, np.float32(-1.0)))
 
 
 def _candidates(ids: Ids) -> tuple[Index, Index]:
