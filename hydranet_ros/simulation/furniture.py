@@ -202,7 +202,7 @@ class Kit:
         tall = self.rng.uniform(0.4, 1.2)
         if self.place(foot, heading, np.array([0.6, tall + 0.4, 0.6])):
             self.box(foot, heading, [0.3, 0.35, 0.3], self.skin("plain", "metal"))
-            leaves = self.skin("leaves", per_m=200.0)
+            leaves = self.skin("leaves", per_m=200.0, gain=float(self.rng.uniform(1.0, 1.8)))
             up = np.array([0.0, tall, 0.0])
             for turn in (0.3, 0.3 + 0.5 * np.pi):
                 wide = rotation_of(np.asarray(heading + turn))[:, 0] * 0.6

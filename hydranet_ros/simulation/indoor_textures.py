@@ -94,8 +94,9 @@ def _concrete(rng: np.random.Generator) -> FloatImage:
         cv2.polylines(image, [points], False, 70.0, 1, cv2.LINE_AA)
     for _ in range(12):
         x, y = rng.integers(0, size, 2)
-        grey = float(rng.uniform(60.0, 110.0))
-        cv2.circle(image, (int(x), int(y)), int(rng.integers(4, 30)), grey, -1, cv2.LINE_AA)
+        stain = np.zeros_like(image)
+        cv2.circle(stain, (int(x), int(y)), int(rng.integers(4, 30)), 1.0, -1)
+        image *= 1.0 - rng.uniform(0.1, 0.4) * cv2.GaussianBlur(stain, (0, 0), 4.0)
     fill(image, 0, 0, 3, size, 75.0)
     fill(image, 0, 0, size, 3, 75.0)
     return np.asarray(image + 3.0 * noise(rng, size, size, 0.3), dtype=np.float32)

@@ -20,6 +20,7 @@ from hydranet_ros.simulation.spline import Spline, ease
 
 _BEFORE_S = 1.0  # how long motions begin before time 0 and go on after the last frame
 _GRAVITY = 9.81
+_FASTEST_TURN_RAD_S = 1.6
 _HEIGHTS_M: dict[Carrier, tuple[float, float]] = {
     "car": (1.2, 1.5),
     "robot": (0.2, 1.1),
@@ -230,11 +231,13 @@ class Follower:
         length = speed * duration
         corners = _corners(route, length, 0.45 * route.margin_m)
         points = _resample(corners, spacing, length + 4.0 * spacing)
-        self._place = Spline(points, spacing / speed)
-        knots = (np.arange(len(points)) + 0.5) * spacing / speed
-        along = self._place(knots, 1)
+        along = Spline(points, 1.0)(np.arange(len(points)) + 0.5, 1)
         heading = np.unwrap(np.arctan2(along[:, 0], along[:, 2]))
-        self._heading = Spline(heading[:, None], spacing / speed)
+        # Slow enough for its sharpest turn.
+        sharpest = float(np.abs(np.diff(heading)).max(initial=1e-3))
+        step = max(spacing / speed, sharpest / (_FASTEST_TURN_RAD_S * min(config.speed, 1.0)))
+        speed = spacing / step
+        self._place, self._heading = Spline(points, step), Spline(heading[:, None], step)
         looking = {"car": 0.5, "robot": 1.0, "skid": 2.0, "feet": 12.0}.get(kind, 18.0)
         count = int(duration / 0.8) + 3
         walk = _random_walk(rng, count, 3, 0.7 * looking, looking) * [1.0, 0.35, 0.2]

@@ -110,7 +110,7 @@ def _building(rng: np.random.Generator, seed: int, number: int, frames: int) -> 
         mount_roll_deg=roll,
         clutter=float(rng.uniform(0.1, 1.0)),
         people=int(rng.integers(1, 5)) if rng.random() < 0.5 else 0,
-        blank=float(rng.uniform(0.0, 0.7)),
+        blank=float(rng.uniform(0.0, 0.6)),
         texture_seed=1000 * seed + number // WORLDS_PER_TEXTURE,
         texture_contrast=float(rng.uniform(0.5, 1.5)),
         blur_sigma_px=float(rng.uniform(0.2, 0.9)),
