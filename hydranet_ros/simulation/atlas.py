@@ -20,6 +20,7 @@ _LOW_PASS = np.array([1, 4, 6, 4, 1], dtype=np.float32) / 16.0
 # Subtracted from the level whose texels are as large as a pixel: the lens blur and the mean over
 # the pixel's samples filter as well, and a little sharpness keeps corners.
 _SHARPER_LEVELS = np.float32(0.35)
+_HALVINGS = np.exp2(-np.arange(32)).astype(np.float32)
 
 
 class Atlas:
@@ -28,6 +29,7 @@ class Atlas:
     def __init__(self, textures: list[FloatImage], levels: list[int]) -> None:
         most = max(levels) + 1
         self.size = np.array([t.shape[::-1] for t in textures], dtype=np.float64)  # (n, 2) u, v
+        self._size = np.ascontiguousarray(self.size.T.astype(np.float32))
         self.mean = np.array([t.mean() for t in textures], dtype=np.float32)
         self._last_level = np.array(levels, dtype=np.float32)
         # Where level k starts, in u and in v.
@@ -58,6 +60,34 @@ class Atlas:
         )
         return np.asarray(fine + fv * (coarse - fine))
 
+    def sample_pair(
+        self, texture: NDArray[np.intp], uv: list[FloatImage], spans: list[FloatImage]
+    ) -> FloatImage:
+        """As `sample`, twice as fast: two reductions are mixed instead of four.
+
+        Their levels differ by a whole number k between u and v, so that one fraction does for
+        both: at most half a level is wrong where k changes.
+        """
+        last = self._last_level[texture]
+        levels = [np.clip(_level(span), np.float32(0.0), last) for span in spans]
+        apart = np.rint(levels[0] - levels[1])
+        np.clip(apart, np.float32(1.0) - last, last - np.float32(1.0), out=apart)
+        middle = np.float32(0.5) * (levels[0] + levels[1] - apart)  # of v
+        least = np.maximum(-apart, np.float32(0.0))
+        lower = np.clip(np.floor(middle), least, last - np.float32(1.0) - apart - least)
+        share = np.clip(middle - lower, np.float32(0.0), np.float32(1.0))
+        level_v = lower.astype(np.intp)
+        starts = texture * self._offset.shape[-1]
+        maps = []
+        for axis, level in ((0, level_v + apart.astype(np.intp)), (1, level_v)):
+            size = self._size[axis][texture]
+            tiles = uv[axis] / size
+            near = (tiles - np.floor(tiles)) * size * _HALVINGS[level]
+            offset, index = self._offset[axis].reshape(-1), starts + level
+            maps.append((offset[index] + near, offset[index + 1] + np.float32(0.5) * near))
+        fine, coarse = (self._remap(maps[0][k], maps[1][k]) for k in (0, 1))
+        return np.asarray(fine + share * (coarse - fine))
+
     def _levels(
         self, axis: int, texture: NDArray[np.intp], texel: FloatImage, span: FloatImage
     ) -> tuple[FloatImage, FloatImage, FloatImage]:
@@ -81,6 +111,13 @@ class Atlas:
         map_u, map_v = maps.reshape(2, rows, _REMAP_WIDTH)
         out = cv2.remap(self._pixels, map_u, map_v, cv2.INTER_LINEAR)
         return np.asarray(out.reshape(-1)[: u.size] * np.float32(1.0 / _FIXED_POINT))
+
+
+def _level(span: FloatImage) -> FloatImage:
+    """log2(sqrt(span)), from the bits of the number: the mantissa stands for its logarithm."""
+    bits = np.maximum(span, np.float32(1e-6)).view(np.int32)
+    scale, zero = np.float32(0.5 / (1 << 23)), np.float32(63.5 - 0.02) + _SHARPER_LEVELS
+    return np.asarray(bits * scale - zero, dtype=np.float32)
 
 
 def _rip_map(texture: FloatImage, levels: int) -> tuple[NDArray[np.uint16], list[int], list[int]]:

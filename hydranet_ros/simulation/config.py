@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from hydranet_ros.geometry.camera import Camera, StereoCamera
-from hydranet_ros.settings import Configuration, setting
+from hydranet_ros.settings import Configuration, section, setting
+from hydranet_ros.simulation.sensor import SensorConfig
 
 # KITTI's grey pair (1241 x 376, f 718.856 px), as fractions of the image width and height.
 _FOCAL_BY_WIDTH = 718.856 / 1241.0
@@ -82,9 +83,9 @@ class StreetConfig(Configuration):
         -5,
         5,
     )
-    mount_yaw_deg: float = setting(0.0, "turn of the camera in its mount, to the right", -30, 30)
-    mount_pitch_deg: float = setting(0.0, "turn of the camera in its mount, up", -30, 30)
-    mount_roll_deg: float = setting(0.0, "turn of the camera in its mount, clockwise", -30, 30)
+    mount_yaw_deg: float = setting(0.0, "turn of the camera in its mount, right", -180, 180)
+    mount_pitch_deg: float = setting(0.0, "turn of the camera in its mount, up", -90, 90)
+    mount_roll_deg: float = setting(0.0, "turn of the camera in its mount, clockwise", -180, 180)
 
     moving_cars: int = setting(
         3, "cars along the street: the second one leads ours, the others come towards us", 0, 100
@@ -130,6 +131,7 @@ class StreetConfig(Configuration):
     noise_sigma: float = setting(
         1.0, "standard deviation of the sensor noise in grey levels, independent per image", 0, 100
     )
+    sensor: SensorConfig = section(SensorConfig)
 
     def validate(self) -> None:
         """Check what no field can tell alone."""

@@ -32,7 +32,6 @@ SAMPLES = (
 )
 CENTRE = np.zeros((1, 2))
 LEFT, RIGHT = 1, 2
-_NEAR_M = 0.2
 _LEVEL_PX = 1e-6  # an edge that rises less is level
 
 
@@ -99,15 +98,15 @@ def _outlines(
     points[moving] = (pose[:, :3, :3] @ scene.corners[moving, :, None])[..., 0] + pose[:, :3, 3]
     nearest = np.minimum.reduceat(points[:, 2], scene.starts[:-1])
     farthest = np.maximum.reduceat(points[:, 2], scene.starts[:-1])
-    drawn = facing & (farthest > _NEAR_M)
+    drawn = facing & (farthest > scene.near_m)
     drawn[[GROUND, SKY]] = False
-    drawn &= _may_meet(camera, points, scene.starts, size) | (nearest <= _NEAR_M)
+    drawn &= _may_meet(camera, points, scene, size) | (nearest <= scene.near_m)
     order = np.argsort(nearest, kind="stable")
     order = order[drawn[order]]
     polygons = []
     for facet in order:
         corners = points[scene.starts[facet] : scene.starts[facet + 1]]
-        polygons.append(corners if nearest[facet] > _NEAR_M else _clip(corners))
+        polygons.append(corners if nearest[facet] > scene.near_m else _clip(corners, scene.near_m))
     starts = np.cumsum([0] + [len(p) for p in polygons])
     if not polygons:
         return Outlines([], [0], [], [], [], np.zeros((0, 2, 1, 1)), np.zeros(0, dtype=np.int8))
@@ -115,7 +114,7 @@ def _outlines(
     low, high = (f.reduceat(pixels, starts[:-1]) for f in (np.minimum, np.maximum))
     # Clamped before rounding: a facet just ahead of the near plane reaches very far out.
     box = np.hstack([np.maximum(low, 0.0), np.minimum(high + 2.0, size)]).clip(0.0).astype(int)
-    near = 1.0 / np.maximum(nearest[order], _NEAR_M)
+    near = 1.0 / np.maximum(nearest[order], scene.near_m)
     spans = np.stack([low[:, 1], high[:, 1]], axis=-1)
     return Outlines(
         order.tolist(),
@@ -128,23 +127,23 @@ def _outlines(
 
 
 def _may_meet(
-    camera: Camera, points: Array, starts: Index, size: tuple[int, int]
+    camera: Camera, points: Array, scene: StreetScene, size: tuple[int, int]
 ) -> NDArray[np.bool_]:
     """Whether the bounds of facets reach into the image; right for those wholly ahead of us."""
-    pixels = camera.project(np.where(points[:, 2:] > _NEAR_M, points, 1.0))
-    low, high = (f.reduceat(pixels, starts[:-1]) for f in (np.minimum, np.maximum))
+    pixels = camera.project(np.where(points[:, 2:] > scene.near_m, points, 1.0))
+    low, high = (f.reduceat(pixels, scene.starts[:-1]) for f in (np.minimum, np.maximum))
     return np.asarray(((high > -1.0) & (low < size)).all(axis=-1))
 
 
-def _clip(corners: Array) -> Array:
+def _clip(corners: Array, near_m: float) -> Array:
     """The part of an outline in front of the near plane."""
     after = np.roll(corners, -1, axis=0)
     out = []
     for a, b in zip(corners, after, strict=True):
-        if a[2] >= _NEAR_M:
+        if a[2] >= near_m:
             out.append(a)
-        if (a[2] >= _NEAR_M) != (b[2] >= _NEAR_M):
-            out.append(a + (b - a) * (_NEAR_M - a[2]) / (b[2] - a[2]))
+        if (a[2] >= near_m) != (b[2] >= near_m):
+            out.append(a + (b - a) * (near_m - a[2]) / (b[2] - a[2]))
     return np.array(out)
 
 

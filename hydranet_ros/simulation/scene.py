@@ -6,7 +6,7 @@ and its origin on the ground. Facets 0 and 1 are the ground and the sky, which h
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -41,6 +41,7 @@ class StreetScene:
 
     facets: list[Facet]
     motions: list[BodyPose]
+    near_m: float = 0.2  # what is nearer along the optical axis is not drawn
     corners: Array = field(init=False)  # (sum n, 3)
     starts: NDArray[np.intp] = field(init=False)  # (facets + 1,) into corners
     corner_body: NDArray[np.intp] = field(init=False)
@@ -95,11 +96,12 @@ class Skin:
 class Builder:
     """Collects facets, the ground and the sky first."""
 
-    def __init__(self, ground_y: float) -> None:
+    def __init__(self, ground_y: float, textures: Mapping[str, int] = TEXTURES) -> None:
         self.ground_y = ground_y
+        self.textures = textures  # indices by name
         flat = np.array([[0.0, ground_y, 0.0], [0.0, ground_y, 1.0], [1.0, ground_y, 0.0]])
         to_xz = np.array([[1.0, 0.0, 0.0, 0.0], [0.0, 0.0, 1.0, 0.0]])
-        self.facets = [Facet(flat, to_xz, TEXTURES[name], 1.0, UP) for name in ("ground", "sky")]
+        self.facets = [Facet(flat, to_xz, index, 1.0, UP) for index in (GROUND, SKY)]
 
     def face(
         self,

@@ -42,7 +42,7 @@ def build_scene(config: StreetConfig, drive: Drive, rng: np.random.Generator) ->
     motions += [_crossing_motion(builder, drive.line, *crossing) for crossing in crossings]
     motions += _along_motions(config, builder, drive, rng)
     for body in range(1, len(motions)):
-        _car(builder, np.zeros(3), 0.0, rng, body)
+        car(builder, np.zeros(3), 0.0, rng, body)
     free = _Free(drive.line, [s for s, _, _ in crossings])
     for side in (-1.0, 1.0):
         _buildings(builder, drive.line, side, free, rng)
@@ -124,7 +124,7 @@ def _kerb_side(
         centre, heading = builder.on_ground(line, at, parked)
         size = np.array([1.8, 1.5, 4.3])
         if draws[0] < clutter and free(_outline(centre, heading, size), _KERB_CLEAR_M):
-            _car(builder, centre, heading, rng)
+            car(builder, centre, heading, rng)
         walk = ROAD_CENTRE_M + side * (KERB_M + rng.uniform(0.4, 1.1))
         centre, heading = builder.on_ground(line, at + 3.1, walk)
         kind = int(draws[2] * 3.0)
@@ -132,18 +132,18 @@ def _kerb_side(
             (_pole, _tree, _bin)[kind](builder, centre, heading, rng)
 
 
-def _car(
+def car(
     builder: Builder, centre: Array, heading: float, rng: np.random.Generator, body: int = 0
 ) -> None:
     """A lower and an upper box, and the shade under them."""
     paint, length = rng.uniform(0.35, 1.4), rng.uniform(3.8, 4.7)
     width = rng.uniform(1.65, 1.85)
     flat = rng.uniform(0.0, 100.0)
-    side = Skin(TEXTURES["car side"], texels=(256.0, 64.0), gain=paint)
-    end = Skin(TEXTURES["car end"], texels=(128.0, 64.0), gain=paint)
-    glass = Skin(TEXTURES["car glass"], texels=(128.0, 32.0), gain=0.6 + 0.5 * paint)
-    top = Skin(TEXTURES["shade"], per_m=30.0, shift=(flat, flat), gain=3.2 * paint)
-    shade = Skin(TEXTURES["shade"], per_m=30.0, gain=0.8)
+    side = Skin(builder.textures["car side"], texels=(256.0, 64.0), gain=paint)
+    end = Skin(builder.textures["car end"], texels=(128.0, 64.0), gain=paint)
+    glass = Skin(builder.textures["car glass"], texels=(128.0, 32.0), gain=0.6 + 0.5 * paint)
+    top = Skin(builder.textures["shade"], per_m=30.0, shift=(flat, flat), gain=3.2 * paint)
+    shade = Skin(builder.textures["shade"], per_m=30.0, gain=0.8)
     rotation = rotation_of(np.asarray(heading))
     lifted = centre - rotation[:, 1] * 0.05
     builder.box(

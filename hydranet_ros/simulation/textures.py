@@ -28,7 +28,7 @@ def noise(rng: np.random.Generator, width: int, height: int, power: float = 1.0)
     return np.asarray(field / field.std(), dtype=np.float32)
 
 
-def _fill(image: FloatImage, x: float, y: float, width: float, height: float, grey: float) -> None:
+def fill(image: FloatImage, x: float, y: float, width: float, height: float, grey: float) -> None:
     """Fill a rectangle in texels; what is outside the image is left out."""
     image[max(round(y), 0) : max(round(y + height), 0), max(round(x), 0) : round(x + width)] = grey
 
@@ -42,11 +42,11 @@ def _ground(rng: np.random.Generator) -> FloatImage:
     _pavement(rng, image, per_m)
     for side in (-1.0, 1.0):
         kerb = middle + side * KERB_M * per_m
-        _fill(image, 0, kerb - 0.12 * per_m, width, 0.24 * per_m, 150.0)
-        _fill(image, 0, kerb - side * 0.35 * per_m - 0.1 * per_m, width, 0.2 * per_m, 62.0)
-        _fill(image, 0, middle + side * LANE_M * per_m - 0.07 * per_m, width, 0.14 * per_m, 190.0)
+        fill(image, 0, kerb - 0.12 * per_m, width, 0.24 * per_m, 150.0)
+        fill(image, 0, kerb - side * 0.35 * per_m - 0.1 * per_m, width, 0.2 * per_m, 62.0)
+        fill(image, 0, middle + side * LANE_M * per_m - 0.07 * per_m, width, 0.14 * per_m, 190.0)
     for dash in np.arange(0.0, GROUND_LENGTH_M, 6.0):
-        _fill(image, dash * per_m, middle - 0.07 * per_m, 3.0 * per_m, 0.14 * per_m, 205.0)
+        fill(image, dash * per_m, middle - 0.07 * per_m, 3.0 * per_m, 0.14 * per_m, 205.0)
     _repairs(rng, image, per_m)
     texture = noise(rng, width, height, 0.9)
     return np.asarray(image * (1.0 + 0.16 * texture) + 4.0 * noise(rng, width, height, 0.5))
@@ -59,8 +59,8 @@ def _pavement(rng: np.random.Generator, image: FloatImage, per_m: float) -> None
         if abs(y + slab / 2 - image.shape[0] / 2) < (KERB_M - 0.3) * per_m:
             continue
         for x in np.arange(0, image.shape[1], slab):
-            _fill(image, x, y, slab, slab, 95.0)
-            _fill(image, x + 1, y + 1, slab - 1, slab - 1, rng.normal(128.0, 10.0))
+            fill(image, x, y, slab, slab, 95.0)
+            fill(image, x + 1, y + 1, slab - 1, slab - 1, rng.normal(128.0, 10.0))
 
 
 def _repairs(rng: np.random.Generator, image: FloatImage, per_m: float) -> None:
@@ -93,11 +93,11 @@ def _facade(rng: np.random.Generator) -> FloatImage:
     columns = int(rng.integers(3, 6))
     for floor in range(4):
         base = (12.0 - 3.0 * floor) * per_m
-        _fill(image, 0, base - 0.25 * per_m, size, 0.18 * per_m, wall * rng.uniform(0.6, 1.3))
+        fill(image, 0, base - 0.25 * per_m, size, 0.18 * per_m, wall * rng.uniform(0.6, 1.3))
         _openings(rng, image, base, columns, floor == 0)
     for _ in range(2):
         x = rng.uniform(0, size)
-        _fill(image, x, 0, 0.12 * per_m, size, wall * 0.5)
+        fill(image, x, 0, 0.12 * per_m, size, wall * 0.5)
     return np.asarray(image + 4.0 * noise(rng, size, size, 0.5), dtype=np.float32)
 
 
@@ -121,19 +121,19 @@ def _openings(
         x = (column + 0.5) * pitch - 0.5 * wide * per_m
         y = base - (sill + tall) * per_m
         frame = rng.uniform(120.0, 235.0)
-        _fill(image, x - 4, y - 4, wide * per_m + 8, tall * per_m + 8, frame)
-        _fill(image, x, y, wide * per_m, tall * per_m, rng.uniform(25.0, 70.0))
+        fill(image, x - 4, y - 4, wide * per_m + 8, tall * per_m + 8, frame)
+        fill(image, x, y, wide * per_m, tall * per_m, rng.uniform(25.0, 70.0))
         blind = rng.uniform(0.0, 0.6) * tall * per_m
-        _fill(image, x, y, wide * per_m, blind, rng.uniform(60.0, 190.0))
-        _fill(image, x + 0.5 * wide * per_m - 1, y, 3, tall * per_m, frame)
+        fill(image, x, y, wide * per_m, blind, rng.uniform(60.0, 190.0))
+        fill(image, x + 0.5 * wide * per_m - 1, y, 3, tall * per_m, frame)
 
 
 def _car_side(rng: np.random.Generator) -> FloatImage:
     image = 150.0 * (1.0 + 0.06 * noise(rng, 256, 64))
     for x in (85, 150):
-        _fill(image, x, 4, 2, 50, 70.0)
-    _fill(image, 0, 26, 256, 3, 105.0)
-    _fill(image, 0, 56, 256, 8, 55.0)
+        fill(image, x, 4, 2, 50, 70.0)
+    fill(image, 0, 26, 256, 3, 105.0)
+    fill(image, 0, 56, 256, 8, 55.0)
     for x in (48, 208):
         cv2.circle(image, (x, 48), 19, 30.0, -1, cv2.LINE_AA)
         cv2.circle(image, (x, 48), 10, 140.0, -1, cv2.LINE_AA)
@@ -144,19 +144,19 @@ def _car_side(rng: np.random.Generator) -> FloatImage:
 def _car_end(rng: np.random.Generator) -> FloatImage:
     image = 150.0 * (1.0 + 0.06 * noise(rng, 128, 64))
     for x in (6, 98):
-        _fill(image, x, 10, 24, 14, 235.0)
-        _fill(image, x + 6, 14, 10, 6, 120.0)
-    _fill(image, 36, 10, 56, 12, 50.0)
-    _fill(image, 46, 34, 36, 10, 220.0)
-    _fill(image, 0, 50, 128, 14, 45.0)
+        fill(image, x, 10, 24, 14, 235.0)
+        fill(image, x + 6, 14, 10, 6, 120.0)
+    fill(image, 36, 10, 56, 12, 50.0)
+    fill(image, 46, 34, 36, 10, 220.0)
+    fill(image, 0, 50, 128, 14, 45.0)
     return np.asarray(image, dtype=np.float32)
 
 
 def _car_glass(rng: np.random.Generator) -> FloatImage:
     image = 60.0 * (1.0 + 0.25 * noise(rng, 128, 32, 1.2))
     for x in (0, 60, 122):
-        _fill(image, x, 0, 6, 32, 140.0)
-    _fill(image, 0, 0, 128, 3, 140.0)
+        fill(image, x, 0, 6, 32, 140.0)
+    fill(image, 0, 0, 128, 3, 140.0)
     return np.asarray(image, dtype=np.float32)
 
 
@@ -200,31 +200,33 @@ def _sky(rng: np.random.Generator) -> FloatImage:
 
 
 @dataclass(frozen=True, eq=False)
-class _Recipe:
+class Recipe:
+    """How a texture is painted."""
+
     paint: Callable[[np.random.Generator], FloatImage]
     levels: int  # how many times a texture may be halved in each direction
 
 
 FACADES = 6
-_RECIPES = {
-    "ground": _Recipe(_ground, 9),
-    "sky": _Recipe(_sky, 2),
-    **{f"facade{k}": _Recipe(_facade, 8) for k in range(FACADES)},
-    "car side": _Recipe(_car_side, 6),
-    "car end": _Recipe(_car_end, 6),
-    "car glass": _Recipe(_car_glass, 5),
-    "leaves": _Recipe(_leaves, 8),
-    "bark": _Recipe(_bark, 6),
-    "shade": _Recipe(_shade, 6),
+RECIPES = {
+    "ground": Recipe(_ground, 9),
+    "sky": Recipe(_sky, 2),
+    **{f"facade{k}": Recipe(_facade, 8) for k in range(FACADES)},
+    "car side": Recipe(_car_side, 6),
+    "car end": Recipe(_car_end, 6),
+    "car glass": Recipe(_car_glass, 5),
+    "leaves": Recipe(_leaves, 8),
+    "bark": Recipe(_bark, 6),
+    "shade": Recipe(_shade, 6),
 }
-TEXTURES = {name: index for index, name in enumerate(_RECIPES)}
+TEXTURES = {name: index for index, name in enumerate(RECIPES)}
 
 
 @lru_cache(maxsize=2)
 def atlas(seed: int) -> Atlas:
     """The textures of a seed; the last two are kept, since they take the longest to make."""
-    children = np.random.SeedSequence([seed, 1]).spawn(len(_RECIPES))
-    recipes = list(_RECIPES.values())
+    children = np.random.SeedSequence([seed, 1]).spawn(len(RECIPES))
+    recipes = list(RECIPES.values())
     textures = [
         recipe.paint(np.random.default_rng(child))
         for recipe, child in zip(recipes, children, strict=True)
