@@ -86,6 +86,7 @@ class GridFlow:
     mask: NDArray[np.bool_]  # (rows, columns): all of the cell is in the camera's view
     trusted: NDArray[np.bool_] | None = None  # where the flow back agrees; None: not checked
     texture: Field | None = None  # (3, rows, columns) structure tensor xx, xy, yy of the cells
+    cell: float = 1.0 / 96.0  # edge of a cell
 
 
 @dataclass(frozen=True)

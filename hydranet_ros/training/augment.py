@@ -15,7 +15,7 @@ from hydranet_ros.training.config import AugmentConfig
 from hydranet_ros.training.data import Batch
 
 _MOVERS = 3
-_ERROR_SIZES = ((48, 160), (12, 40), (4, 12), (2, 4))  # of smooth random fields, fine to coarse
+_ERROR_SIZES = ((112, 168), (28, 42), (8, 12), (3, 4))  # of smooth random fields, fine to coarse
 
 
 class Augmentation:
@@ -40,13 +40,21 @@ class Augmentation:
         return batch._replace(flow=batch.flow * batch.mask)
 
     def _mirror(self, batch: Batch, generator: torch.Generator) -> Batch:
-        """X -> -x: u changes its sign, and so do rotations about y and z."""
-        on = _chance(len(batch.flow), self.config.mirror, generator)
-        sign = batch.flow.new_tensor([-1.0, 1.0]).view(1, 2, 1, 1)
-        flow = torch.where(_wide(on), batch.flow.flip(-1) * sign, batch.flow)
-        mask = torch.where(_wide(on), batch.mask.flip(-1), batch.mask)
-        signs = batch.target.new_tensor([1.0, 1.0, -1.0, -1.0])
-        return Batch(flow, mask, torch.where(on[:, None], batch.target * signs, batch.target))
+        """X -> -x: u changes its sign, and so do rotations about y and z; or y -> -y."""
+        for axis, signs in ((-1, (-1.0, 1.0)), (-2, (1.0, -1.0))):
+            on = _chance(len(batch.flow), self.config.mirror, generator)
+            turned = (1.0, signs[1], signs[0], -1.0)  # of the quaternion
+            sides = (signs, (1.0,), (1.0,), (1.0, -1.0, 1.0))
+            maps = (batch.flow, batch.mask, batch.trusted, batch.texture)
+            flow, mask, trusted, texture = (
+                torch.where(_wide(on), each.flip(axis) * _channels(sign, each), each)
+                for each, sign in zip(maps, sides, strict=True)
+            )
+            target = torch.where(
+                on[:, None], batch.target * batch.target.new_tensor(turned), batch.target
+            )
+            batch = Batch(flow, mask, target, trusted, texture)
+        return batch
 
     def _turn(self, batch: Batch, generator: torch.Generator) -> Batch:
         """The second camera turned by C: x + flow -> pi(C (x + flow, 1)), C_2_1 -> C C_2_1."""
@@ -58,7 +66,9 @@ class Augmentation:
         ray = torch.cat([seen, torch.ones_like(seen[:, :1])], dim=1).flatten(2)
         turned = quaternion.to_matrix(q) @ ray
         seen = (turned[:, :2] / turned[:, 2:].clamp_min(0.1)).view_as(batch.flow)
-        return Batch(seen - self.points, batch.mask, quaternion.multiply(q, batch.target))
+        return batch._replace(
+            flow=seen - self.points, target=quaternion.multiply(q, batch.target)
+        )
 
     def _movers(self, batch: Batch, generator: torch.Generator) -> Batch:
         """Rectangles that move on their own."""
@@ -106,6 +116,10 @@ class Augmentation:
 
 def _chance(size: int, chance: float, generator: torch.Generator) -> Tensor:
     return torch.rand(size, generator=generator) < chance
+
+
+def _channels(values: tuple[float, ...], like: Tensor) -> Tensor:
+    return like.new_tensor(values).view(1, -1, 1, 1)
 
 
 def _wide(x: Tensor) -> Tensor:

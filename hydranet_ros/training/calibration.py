@@ -14,7 +14,6 @@ from hydranet_ros.geometry.lie import Array
 from hydranet_ros.gyro.config import LARGEST_SCALE, Calibration
 from hydranet_ros.gyro.network import HydraNet, HydraOutput
 from hydranet_ros.gyro.prediction import Prediction, combine, error_correlation
-from hydranet_ros.gyro.predictor import network_input
 from hydranet_ros.training.data import FlowDataset
 
 _BATCH = 256
@@ -92,11 +91,11 @@ def evaluate(model: HydraNet, data: FlowDataset, most: int | None = None) -> Val
     found, odd = [], []
     with torch.inference_mode():
         for part in _parts(numbers):
-            batch = data.batch(part)
-            inputs = network_input(batch.flow, batch.mask[:, 0], channels)
-            found.append(model(inputs.to(device)))
+            inputs = data.batch(part).inputs(channels)
+            found.append(model(*(each.to(device) for each in inputs)))
         for part in _parts(np.arange(data.unusual_count)):
-            odd.append(model(data.unusual(part)[:, :channels].to(device)))
+            inputs = data.unusual(part).inputs(channels)
+            odd.append(model(*(each.to(device) for each in inputs)))
     model.train(was_training)
     truth = data.targets[numbers].double().numpy()
     unusual = _joined(odd) if odd else None

@@ -19,8 +19,8 @@ _MOST_STREETS = 100_000  # of a kind: beyond it are the numbers of the next kind
 class DataConfig(Configuration):
     """Simulated streets, or KITTI folders where any are named."""
 
-    streets: int = setting(360, "simulated streets to learn from", 0, _MOST_STREETS)
-    validation_streets: int = setting(40, "other streets, to validate on", 0, _MOST_STREETS)
+    streets: int = setting(300, "simulated worlds to learn from, streets among them", 0, _MOST_STREETS)
+    validation_streets: int = setting(30, "other worlds, to validate on", 0, _MOST_STREETS)
     exact_streets: int = setting(
         0,
         "more streets to learn from, with exact flow instead of rendered images",
@@ -28,12 +28,12 @@ class DataConfig(Configuration):
         _MOST_STREETS,
     )
     calibration_streets: int = setting(
-        30, "streets of another style, to calibrate on as well", 0, _MOST_STREETS
+        30, "worlds of another style, to calibrate on as well", 0, _MOST_STREETS
     )
-    frames_per_street: int = setting(14, "images of a street", 2, 1000)
+    frames_per_street: int = setting(10, "images of a world", 2, 1000)
     gaps: tuple[int, ...] = setting((1, 2, 3), "frames between the two images of a pair", 1, 1000)
     unusual: int = setting(
-        2, "unreadable pairs of each kind per street (see unreadable.py)", 0, 1000
+        1, "unreadable pairs of each kind per world (see unreadable.py)", 0, 1000
     )
     flow: Literal["dis", "farneback", "farneback_torch"] = setting(
         "dis", "flow method to learn from: the one that the Predictor will be fed with"

@@ -34,7 +34,9 @@ from hydranet_ros import __version__
 from hydranet_ros.errors import FileError, HydraNetError
 from hydranet_ros.files import remove_left_behind
 from hydranet_ros.geometry import lie
-from hydranet_ros.gyro.flow import unchecked_flow
+from hydranet_ros.gyro.config import FLOW_CHANNELS
+from hydranet_ros.gyro.flow import FlowConfig
+from hydranet_ros.gyro.predictor import network_input
 from hydranet_ros.settings import dump
 from hydranet_ros.simulation.street import LEFT, RIGHT
 from hydranet_ros.training.config import DataConfig, TrainingConfig
@@ -46,12 +48,8 @@ from hydranet_ros.training.pairs import (
     rendered_pairs,
     write_pairs,
 )
-from hydranet_ros.training.streets import (
-    FIRST_EXACT,
-    STREETS_PER_TEXTURE,
-    random_street,
-    strange_street,
-)
+from hydranet_ros.training.streets import FIRST_EXACT, STREETS_PER_TEXTURE, random_street
+from hydranet_ros.training.worlds import random_world, strange_world
 
 _PR_SET_PDEATHSIG = 1
 _RENDERED, _EXACT, _LEFT, _RIGHT = _KINDS = ("rendered", "exact", "strange-left", "strange-right")
@@ -61,20 +59,30 @@ _RENDERED, _EXACT, _LEFT, _RIGHT = _KINDS = ("rendered", "exact", "strange-left"
 
 
 class Batch(NamedTuple):
-    """Flow (batch, 2, rows, columns), mask (batch, 1, rows, columns), C_2_1 as (batch, 4)."""
+    """Flow (batch, 2, rows, columns), its mask, trusted and texture, C_2_1 as (batch, 4).
+
+    mask and trusted are (batch, 1, rows, columns), texture (batch, 3, rows, columns).
+    """
 
     flow: Tensor
     mask: Tensor
     target: Tensor
+    trusted: Tensor
+    texture: Tensor
+
+    def inputs(self, channels: int) -> tuple[Tensor, ...]:
+        """What the network takes, which has so many channels."""
+        x = network_input(self.flow, self.mask[:, 0], channels, self.texture)
+        return (x, self.trusted) if channels == FLOW_CHANNELS else (x,)
 
 
 class FlowDataset:
-    """Flow pairs of many drives, in float16 as they were stored: 30 kB each."""
+    """Flow pairs of many drives, in float16 as they were stored: 230 kB each."""
 
     def __init__(self, drives: Sequence[FlowPairs]) -> None:
         if not any(len(drive) for drive in drives):
             raise HydraNetError("there are no pairs of images to learn from")
-        self._flow = torch.from_numpy(np.concatenate([drive.flow for drive in drives]))
+        self._cells = torch.from_numpy(np.concatenate([drive.cells for drive in drives]))
         self._masks = torch.from_numpy(np.array([drive.mask for drive in drives]))
         phi = np.concatenate([drive.phi for drive in drives])
         self.targets = torch.from_numpy(lie.quaternion_exp(phi)).to(torch.float32)
@@ -93,13 +101,18 @@ class FlowDataset:
 
     def batch(self, numbers: np.ndarray) -> Batch:
         """Pairs by number, in float32."""
-        mask = self._masks[self.drive[numbers]][:, None].float()
-        return Batch(self._flow[numbers].float(), mask, self.targets[numbers])
+        mask = self._masks[self.drive[numbers]]
+        return _batch(self._cells[numbers], mask, self.targets[numbers])
 
-    def unusual(self, numbers: np.ndarray) -> Tensor:
-        """Unusual pairs as network inputs, u v mask."""
-        mask = self._masks[self._unusual_drive[numbers]][:, None].float()
-        return torch.cat([self._unusual[numbers].float(), mask], dim=1)
+    def unusual(self, numbers: np.ndarray) -> Batch:
+        """Unusual pairs by number; their targets mean nothing."""
+        mask = self._masks[self._unusual_drive[numbers]]
+        return _batch(self._unusual[numbers], mask, torch.zeros(len(numbers), 4))
+
+
+def _batch(cells: Tensor, mask: Tensor, target: Tensor) -> Batch:
+    flow, trusted, texture = cells.float().split([2, 1, 3], dim=1)
+    return Batch(flow, mask[:, None].float(), target, trusted, texture)
 
 
 # --- in files ------------------------------------------------------------------------------------
@@ -224,17 +237,17 @@ def _start_worker(parent: int) -> None:
 
 
 def _make_one(seed: int, data: DataConfig, job: _Job) -> None:
-    flow, frames = unchecked_flow(data.flow), data.frames_per_street
+    flow, frames = FlowConfig(data.flow), data.frames_per_street
     if job.kind == _RENDERED:
-        street = random_street(seed, job.number, frames)
-        pairs = rendered_pairs(street, flow, None, data.gaps, data.unusual)
+        world = random_world(seed, job.number, frames)
+        pairs = rendered_pairs(world, flow, None, data.gaps, data.unusual)
     elif job.kind == _EXACT:
         street = random_street(seed, FIRST_EXACT + job.number, frames)
         pairs = exact_pairs(street, None, data.gaps)
     else:
-        street = strange_street(seed, job.number, frames)
+        world = strange_world(seed, job.number, frames)
         right = job.kind == _RIGHT  # and backward in time, as the gyro uses it
-        pairs = rendered_pairs(street, flow, None, (1,), 0, RIGHT if right else LEFT, right)
+        pairs = rendered_pairs(world, flow, None, (1,), 0, RIGHT if right else LEFT, right)
     write_pairs(job.path, pairs)
 
 
@@ -245,7 +258,7 @@ def _street_settings(config: TrainingConfig) -> dict[str, object]:
         "frames": data.frames_per_street,
         "gaps": data.gaps,
         "unusual": data.unusual,
-        "flow": dump(unchecked_flow(data.flow)),
+        "flow": dump(FlowConfig(data.flow)),
     }
 
 

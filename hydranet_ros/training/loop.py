@@ -24,12 +24,11 @@ from hydranet_ros.errors import FileError
 from hydranet_ros.files import whole_file
 from hydranet_ros.gyro.epipolar import grid_points
 from hydranet_ros.gyro.network import HydraNet, HydraOutput
-from hydranet_ros.gyro.predictor import network_input
 from hydranet_ros.settings import dump
 from hydranet_ros.training.augment import Augmentation
 from hydranet_ros.training.calibration import Figures, evaluate
 from hydranet_ros.training.config import TrainingConfig
-from hydranet_ros.training.data import FlowDataset
+from hydranet_ros.training.data import Batch, FlowDataset
 from hydranet_ros.training.distributed import Processes
 from hydranet_ros.training.loss import bootstrap_weights, disagreement_loss, head_offsets, loss
 
@@ -146,10 +145,11 @@ class Training:
         if self.augment is not None:
             batch = self.augment(batch, generator)
         channels = self.network.config.input_shape[0]
-        inputs = network_input(batch.flow[mine], batch.mask[mine, 0], channels)
-        ordinary = len(inputs)
-        inputs = torch.cat([inputs, self._unusual(len(numbers), generator)]).to(self.device)
-        output = HydraOutput(*self.model(inputs))
+        ordinary = len(numbers[mine])
+        odd = self._unusual(len(numbers), generator)
+        together = Batch(*(torch.cat([a[mine], b]) for a, b in zip(batch, odd, strict=True)))
+        inputs = together.inputs(channels)
+        output = HydraOutput(*self.model(*(each.to(self.device) for each in inputs)))
         weights = bootstrap_weights(
             self.data.drive[numbers[mine]],
             self.network.config.heads,
@@ -162,16 +162,16 @@ class Training:
             None if weights is None else weights.to(self.device),
             config.loss,
         )
-        if len(inputs) > ordinary:
-            odd = HydraOutput(output.quaternions[ordinary:], output.root[ordinary:])
-            value = value + config.unusual_weight * disagreement_loss(odd, self.offsets)
+        if len(odd.flow):
+            apart = HydraOutput(output.quaternions[ordinary:], output.root[ordinary:])
+            value = value + config.unusual_weight * disagreement_loss(apart, self.offsets)
         return value
 
-    def _unusual(self, batch: int, generator: torch.Generator) -> Tensor:
+    def _unusual(self, batch: int, generator: torch.Generator) -> Batch:
         count = round(self.config.unusual_share * batch) if self.data.unusual_count else 0
         numbers = torch.randint(max(self.data.unusual_count, 1), (count,), generator=generator)
         mine = self.processes.share(count)
-        return self.data.unusual(numbers[mine].numpy())[:, : self.network.config.input_shape[0]]
+        return self.data.unusual(numbers[mine].numpy())
 
     def _learning_rate(self, step: int) -> float:
         config = self.config

@@ -22,13 +22,17 @@ from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.camera import Image, StereoCamera
 from hydranet_ros.geometry.lie import Array
 from hydranet_ros.geometry.trajectory import read_npz
-from hydranet_ros.gyro.flow import FlowConfig, FlowEstimator, farneback, unchecked_flow
+from hydranet_ros.gyro.flow import FlowConfig, FlowEstimator, farneback
 from hydranet_ros.gyro.grid import CanonicalGrid, CanonicalView, GridFlow
 from hydranet_ros.simulation.config import StreetConfig
 from hydranet_ros.simulation.street import LEFT, Street
 from hydranet_ros.training.config import TrainingConfig
 from hydranet_ros.training.unreadable import KINDS
+from hydranet_ros.training.worlds import WorldConfig, open_world
 
+CELL_CHANNELS = 6  # of what is stored of a pair
+WELL_TEXTURED = 20.0  # of exact flow, which has no images
+_STRONGEST = 6e4  # texture that float16 can hold
 LARGEST_PAIRS = 2 << 30  # bytes: all pairs of a sequence of KITTI
 
 
@@ -45,17 +49,20 @@ class FlowMethod(Protocol):
 class FlowPairs:
     """Flow fields of one camera on one drive, and the rotation C_2_1 = Exp(phi) behind each."""
 
-    flow: NDArray[np.float16]  # (pairs, 2, rows, columns), 0 where the mask is False
+    cells: NDArray[np.float16]  # (pairs, 6, rows, columns): u v, trusted, texture xx xy yy
     mask: NDArray[np.bool_]  # (rows, columns)
     phi: Array  # (pairs, 3), rad
-    unusual: NDArray[np.float16]  # (any, 2, rows, columns), flow of unreadable pairs
+    unusual: NDArray[np.float16]  # (any, 6, rows, columns), cells of unreadable pairs
 
     def __post_init__(self) -> None:
-        if self.flow.shape != (len(self.phi), 2, *self.mask.shape) or self.phi.shape[1:] != (3,):
+        shape = (CELL_CHANNELS, *self.mask.shape)
+        if self.cells.shape != (len(self.phi), *shape) or self.phi.shape[1:] != (3,):
             raise ValueError(
-                f"flow {self.flow.shape}, mask {self.mask.shape} and phi {self.phi.shape} "
+                f"cells {self.cells.shape}, mask {self.mask.shape} and phi {self.phi.shape} "
                 "do not belong together"
             )
+        if self.unusual.shape[1:] != shape:
+            raise ValueError(f"unusual pairs must be of cells {shape}, got {self.unusual.shape}")
 
     def __len__(self) -> int:
         return len(self.phi)
@@ -68,12 +75,23 @@ def image_pairs(
     steps: Sequence[tuple[int, int]],
 ) -> FlowPairs:
     """The flow from image i to image j for each (i, j), in the order that was given."""
-    flows = [flow(images[i], images[j]).flow for i, j in steps]
-    return _pairs(flows, flow.mask, T_w_c, steps)
+    found = [stored_cells(flow(images[i], images[j])) for i, j in steps]
+    return _pairs(found, flow.mask, T_w_c, steps)
+
+
+def stored_cells(found: GridFlow) -> NDArray[np.float16]:
+    """(6, rows, columns): u v, trusted, texture xx xy yy, as they are kept.
+
+    Flow that was not checked is trusted; texture that is not known is 0.
+    """
+    trusted = found.mask if found.trusted is None else found.trusted
+    texture = np.zeros((3, *found.mask.shape)) if found.texture is None else found.texture
+    cells = np.concatenate([found.flow, trusted[None], np.clip(texture, -_STRONGEST, _STRONGEST)])
+    return np.where(found.mask, cells, 0.0).astype(np.float16)
 
 
 def _pairs(
-    flows: Sequence[NDArray[np.float32]],
+    cells: Sequence[NDArray[np.float16]],
     mask: NDArray[np.bool_],
     T_w_c: Array,
     steps: Sequence[tuple[int, int]],
@@ -81,7 +99,7 @@ def _pairs(
     first, second = np.array(steps, dtype=np.intp).reshape(-1, 2).T
     C_w_c = T_w_c[:, :3, :3]
     C_2_1 = lie.so3_inverse(C_w_c[second]) @ C_w_c[first]
-    stack = np.array(flows, dtype=np.float16).reshape(-1, 2, *mask.shape)
+    stack = np.array(cells, dtype=np.float16).reshape(-1, CELL_CHANNELS, *mask.shape)
     nothing = np.zeros((0, *stack.shape[1:]), dtype=np.float16)
     return FlowPairs(stack, np.array(mask), lie.so3_log(C_2_1), nothing)
 
@@ -93,7 +111,7 @@ def frame_steps(frames: int, gaps: Sequence[int], both_ways: bool = True) -> lis
 
 
 def rendered_pairs(
-    config: StreetConfig,
+    config: WorldConfig,
     flow: FlowConfig | None = None,
     grid: CanonicalGrid | None = None,
     gaps: Sequence[int] = (1, 2, 3),
@@ -106,12 +124,12 @@ def rendered_pairs(
     `unusual` pairs are made of each kind in `training.unreadable`. `backward` exchanges the images
     of every pair, so that pairs of two cameras can be put side by side.
     """
-    street = Street(config)
-    images = [street.photograph(i, side) for i in range(len(street))]
-    estimator = FlowEstimator(street.camera.left, images[0].shape, flow, grid)
+    world = open_world(config)
+    images = [world.photograph(i, side) for i in range(len(world))]
+    estimator = FlowEstimator(world.camera.left, images[0].shape, flow, grid)
     steps = frame_steps(len(images), gaps)
     steps = [(j, i) for i, j in steps] if backward else steps
-    pairs = image_pairs(images, street.T_w_c, estimator, steps)
+    pairs = image_pairs(images, world.T_w_c, estimator, steps)
     rng = np.random.default_rng([config.seed, 3])
     return replace(pairs, unusual=_unusual_flows(images, estimator, unusual, rng))
 
@@ -126,8 +144,11 @@ def exact_pairs(
     street = Street(config)
     view = CanonicalView(street.camera.left, (config.height, config.width), grid)
     steps = frame_steps(len(street), gaps)
-    flows = [view.camera_flow_to_grid(street.flow(i, j).vectors).flow for i, j in steps]
-    return _pairs(flows, view.mask, street.T_w_c, steps)
+    found = [view.camera_flow_to_grid(street.flow(i, j).vectors) for i, j in steps]
+    textured = np.array([WELL_TEXTURED, 0.0, WELL_TEXTURED], dtype=np.float32)[:, None, None]
+    texture = np.broadcast_to(textured, (3, *view.mask.shape))
+    cells = [stored_cells(replace(each, texture=texture)) for each in found]
+    return _pairs(cells, view.mask, street.T_w_c, steps)
 
 
 def _unusual_flows(
@@ -136,8 +157,8 @@ def _unusual_flows(
     found = []
     for spoil in [*KINDS.values()] * each:
         i = int(rng.integers(len(images) - 1))
-        found.append(flow(*spoil(images[i], images[i + 1], rng)).flow)
-    return np.array(found, dtype=np.float16).reshape(-1, 2, *flow.mask.shape)
+        found.append(stored_cells(flow(*spoil(images[i], images[i + 1], rng))))
+    return np.array(found, dtype=np.float16).reshape(-1, CELL_CHANNELS, *flow.mask.shape)
 
 
 def write_pairs(path: Path, pairs: FlowPairs) -> None:
@@ -205,7 +226,7 @@ def kitti_pairs(config: TrainingConfig, folder: str) -> FlowPairs:
     else:
         camera = source.camera.left if isinstance(source.camera, StereoCamera) else source.camera
         height, width = images[0].shape
-        method = unchecked_flow(config.data.flow)
+        method = FlowConfig(config.data.flow)
         try:
             flow = FlowEstimator(camera, (height, width), method, network.grid)
         except ValueError as error:

@@ -44,12 +44,6 @@ def scrambled(first: Image, second: Image, rng: Rng) -> Pair:
     return _shuffle(first, tile, seed), _shuffle(second, tile, other)
 
 
-def upside_down(first: Image, second: Image, rng: Rng) -> Pair:
-    """Sky below and ground above; sometimes as a rotation by half a turn."""
-    axis = 0 if rng.random() < 0.7 else -1
-    return _image(cv2.flip(first, axis)), _image(cv2.flip(second, axis))
-
-
 def blurred(first: Image, second: Image, rng: Rng) -> Pair:
     """Out of focus by far: a point becomes 2 to 20 % of the image's width."""
     sigma = first.shape[1] * np.exp(rng.uniform(np.log(0.005), np.log(0.06)))
@@ -83,7 +77,6 @@ KINDS: dict[str, Callable[[Image, Image, Rng], Pair]] = {
     "blank": blank,
     "noise": noise,
     "scrambled": scrambled,
-    "upside_down": upside_down,
     "blurred": blurred,
     "moving_scene": moving_scene,
     "unrelated": unrelated,

@@ -1,0 +1,407 @@
+"""The gyro's memory: rotation since a reference image, with depths that are remembered.
+
+Two images alone have little parallax indoors, and what is missed between two frames adds up over
+many. So points of a reference image are followed for as long as they are in view. A point is seen
+along b = (x, 1) from the reference, at the inverse depth rho, and in frame k at
+
+    z_k = pi(C_k b + rho t_k) + noise,
+
+with C_k, t_k the motion since the reference. All of C_k, t_k and rho are found together, by
+Gauss-Newton with a Cauchy kernel; the inverse depths are eliminated (Schur complement). Beside the
+points stand the rotations that the network gives from frame to frame, with their covariances:
+
+    e_k = Log(C_f (C_k C_{k-1}^T)^T),   e_k ~ N(0, Sigma_f).
+
+With one camera the scale is free: rho has a wide prior about 1, and t_k takes its scale from that.
+With two cameras rho comes from the disparity, in 1/m. When too few points are left, the current
+image becomes the reference; the points that are left keep their depths. At rest the reference
+stays, and nothing drifts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hydranet_ros.geometry import lie
+from hydranet_ros.geometry.camera import Camera, Image
+from hydranet_ros.geometry.estimates import RelativeRotation
+from hydranet_ros.geometry.lie import Array
+from hydranet_ros.gyro.grid import GridFlow
+from hydranet_ros.gyro.tracks import TrackConfig, Tracks
+from hydranet_ros.settings import Configuration, section, setting
+
+_NEAREST = 0.05  # of z: what is behind a camera must not be divided by
+_DEPTHS = (-0.2, 20.0)  # of rho, in units of its median: noise makes distant ones negative
+_LARGEST_TURN = 0.3  # rad, of one step
+_T_INFORMATION = 1e-2  # of each t, in units of the scale: keeps it finite where nothing is seen
+_RESECTION = (4.0, 2.0, 1.0)  # kernels for a new frame, in units of the kernel
+_INLIER = 0.3  # least weight of a point that counts as seen
+_MOST_CARRIED = 1e5  # information of a depth that is carried over to a new reference
+_STEP = 6  # numbers of a frame: rotation, translation
+
+
+@dataclass(frozen=True)
+class MemoryConfig(Configuration):
+    """How long the gyro remembers."""
+
+    frames: int = setting(
+        8, "frames since the reference that are solved for together; 0: no memory", 0, 30
+    )
+    tracks: TrackConfig = section(TrackConfig)
+    sigma_px: float = setting(0.25, "standard deviation of a followed point, per axis", 0.01, 10)
+    kernel_px: float = setting(0.6, "points further off than this count little", 0.01, 100)
+    keep_share: float = setting(
+        0.5, "of the points of a reference; with fewer in view there is a new one", 0.05, 0.95
+    )
+    min_points: int = setting(20, "with fewer points the memory starts again", 8, 1000)
+    gate: float = setting(
+        30.0, "the memory starts again where it differs from the network by more, squared sigmas"
+    )
+    iterations: int = setting(3, "steps of Gauss-Newton for a frame", 1, 20)
+    depth_deviation: float = setting(
+        1.0, "of inverse depths that are not known, in units of their median", 0.1, 10
+    )
+    disparity_px: float = setting(0.3, "standard deviation of a disparity", 0.01, 10)
+    carried_share: float = setting(
+        0.25, "of what is known of a depth: kept by a new reference", 0.0, 1.0
+    )
+
+
+@dataclass(frozen=True)
+class Remembered:
+    """What the memory makes of a frame: the rotation since the last, and since the reference."""
+
+    frame: RelativeRotation
+    reference: RelativeRotation
+    points: int  # that were seen
+
+
+@dataclass(eq=False)
+class _Frame:
+    """A frame since the reference: its motion, where points are seen, the network's rotation."""
+
+    stamp_ns: int
+    C: Array  # (3, 3), reference to frame
+    t: Array  # (3,)
+    z: Array  # (n, 2)
+    seen: NDArray[np.bool_]
+    C_f: Array  # (3, 3), from the frame before
+    Sigma_f: Array
+
+
+@dataclass(eq=False)
+class _Solution:
+    """Normal equations over all frames after the depths are gone, and what is left of points."""
+
+    H: Array
+    g: Array
+    weights: Array  # (frames, n), of the kernel
+    depth_H: Array  # (n,)
+    depth_g: Array
+    cross: Array  # (n, 6 frames)
+
+
+@dataclass(eq=False)
+class Memory:
+    """Follow one camera; `baseline_m` where there is a second one."""
+
+    camera: Camera
+    config: MemoryConfig = field(default_factory=MemoryConfig)
+    baseline_m: float | None = None
+    restarts: int = 0
+
+    def __post_init__(self) -> None:
+        self._tracks: Tracks | None = None
+        self._frames: list[_Frame] = []
+
+    def reset(self) -> None:
+        """Forget everything."""
+        self._tracks, self._frames = None, []
+
+    def begin(self, image: Image, stamp_ns: int, right: Image | None = None) -> None:
+        """Make an image the reference, with nothing known about depths."""
+        none = np.zeros((0, 2))
+        self._refer(image, stamp_ns, right, none, np.zeros(0), np.zeros(0), known=False)
+
+    def update(
+        self,
+        image: Image,
+        flow: GridFlow,
+        rotation: RelativeRotation,
+        right: Image | None = None,
+    ) -> Remembered | None:
+        """Take in the next image, the flow to it from the last, and the network's rotation.
+
+        None, and a new beginning, where the two contradict each other or too little is seen.
+        """
+        if self._tracks is None or self._stamp_ns != rotation.stamp_1_ns:
+            self.begin(image, rotation.stamp_2_ns, right)
+            return None
+        self._add(image, flow, rotation)
+        solution = self._solve()
+        found = self._remembered(solution, rotation)
+        if found is None:
+            self.restarts += 1
+            self.begin(image, rotation.stamp_2_ns, right)
+            return None
+        if found.points < self.config.keep_share * len(self._tracks):
+            self._move_on(image, rotation.stamp_2_ns, right, solution)
+        return found
+
+    # --- the reference ---------------------------------------------------------------------------
+
+    @property
+    def _stamp_ns(self) -> int:
+        return self._frames[-1].stamp_ns if self._frames else self._reference_ns
+
+    def _refer(
+        self,
+        image: Image,
+        stamp_ns: int,
+        right: Image | None,
+        carried: Array,
+        rho: Array,
+        information: Array,
+        known: bool,
+    ) -> None:
+        self._tracks = tracks = Tracks(image, self.camera, self.config.tracks, carried)
+        self._reference_ns, self._frames, self._known = stamp_ns, [], known
+        new = len(tracks) - len(rho)
+        wide = self.config.depth_deviation**-2
+        scale = 1.0 if self.baseline_m is None or not len(rho) else float(np.median(rho))
+        self._rho_0 = np.concatenate([rho, np.full(new, scale)])
+        self._information = np.concatenate([information, np.full(new, wide / scale**2)])
+        if right is not None and self.baseline_m is not None:
+            self._take_disparities(right)
+        self._rho = self._rho_0.copy()
+        self._bearings = np.column_stack([tracks.bearings, np.ones(len(tracks))])
+
+    def _take_disparities(self, right: Image) -> None:
+        """Inverse depths in 1/m from the second camera, with what was known before."""
+        assert self._tracks is not None
+        assert self.baseline_m is not None
+        disparity, known = self._tracks.disparities(right)
+        rho = disparity / self.baseline_m
+        sigma = self.config.disparity_px / (self._tracks.camera.fx * self.baseline_m)
+        if known.sum() < self.config.min_points:
+            return
+        typical = max(float(np.median(rho[known])), sigma)
+        self._rho_0[~known & (self._information <= self.config.depth_deviation**-2)] = typical
+        self._rho_0 = np.where(known, rho, self._rho_0)
+        wide = (self.config.depth_deviation * typical) ** -2
+        self._information = np.where(known, sigma**-2, np.maximum(self._information, wide))
+        self._known = True
+
+    def _move_on(
+        self, image: Image, stamp_ns: int, right: Image | None, solution: _Solution
+    ) -> None:
+        """Make the current image the reference; points in view keep their depths."""
+        assert self._tracks is not None
+        last = self._frames[-1]
+        X = self._bearings @ last.C.T + self._rho[:, None] * last.t
+        kept = last.seen & (solution.weights[-1] > _INLIER) & (X[:, 2] > 0.2)
+        z = X[kept, 2]
+        rho = self._rho[kept] / z
+        information = self.config.carried_share * solution.depth_H[kept] * z**2
+        if self.baseline_m is None and len(rho):  # the scale is free: keep it near 1
+            median = max(float(np.median(rho)), 1e-2)
+            rho, information = rho / median, information * median**2
+        self._refer(
+            image,
+            stamp_ns,
+            right,
+            self._tracks.last[kept],
+            rho,
+            np.minimum(information, _MOST_CARRIED * np.median(rho) ** -2 if len(rho) else 0.0),
+            known=bool(kept.sum() >= self.config.min_points),
+        )
+
+    # --- a frame ---------------------------------------------------------------------------------
+
+    def _add(self, image: Image, flow: GridFlow, rotation: RelativeRotation) -> None:
+        assert self._tracks is not None
+        last = self._tracks.last
+        seen = self._tracks.follow(image, last + _sampled(flow, last))
+        before = self._frames[-1] if self._frames else None
+        C = rotation.C_2_1 if before is None else rotation.C_2_1 @ before.C
+        t = np.zeros(3) if before is None else rotation.C_2_1 @ before.t
+        frame = _Frame(
+            rotation.stamp_2_ns, C, t, seen.at, seen.found, rotation.C_2_1, rotation.Sigma_2_1
+        )
+        if before is None:
+            frame.t = self._first_translation(frame)
+        self._frames.append(frame)
+        if len(self._frames) > max(self.config.frames, 2):
+            # Recent frames are needed; of the others, every second.
+            self._drop(1 if rotation.stamp_2_ns % 2 else 2)
+
+    def _drop(self, index: int) -> None:
+        """Leave a frame out: the network's rotations to it and from it become one."""
+        index = min(index, len(self._frames) - 3)
+        gone, after = self._frames.pop(index), self._frames[index]
+        carried = after.C_f @ gone.Sigma_f @ after.C_f.T
+        after.C_f, after.Sigma_f = after.C_f @ gone.C_f, after.Sigma_f + carried
+
+    def _first_translation(self, frame: _Frame) -> Array:
+        """The t that explains the parallax best, given the depths: f = rho (t_xy - h t_z)."""
+        ray = self._bearings @ frame.C.T
+        h = ray[:, :2] / np.maximum(ray[:, 2:], _NEAREST)
+        f, rho = frame.z - h, self._rho_0
+        w = np.where(frame.seen, 1.0, 0.0)
+        for _ in range(3):
+            A = np.zeros((len(h), 2, 3))
+            A[:, 0, 0] = A[:, 1, 1] = rho
+            A[:, :, 2] = -rho[:, None] * h
+            normal = np.einsum("n,nia,nib->ab", w, A, A) + 1e-6 * np.eye(3)
+            t: Array = np.linalg.solve(normal, np.einsum("n,nia,ni->a", w, A, f))
+            left = np.linalg.norm(f - A @ t, axis=1)
+            scale = max(float(np.median(left[frame.seen])) if frame.seen.any() else 0.0, 1e-4)
+            w = frame.seen / (1.0 + (left / scale) ** 2)
+        return t
+
+    # --- the solution ----------------------------------------------------------------------------
+
+    def _solve(self) -> _Solution:
+        fresh = not self._known and len(self._frames) == 1
+        newest = [len(self._frames) - 1]
+        for times in _RESECTION:
+            self._step(self._equations(newest, times), newest, depths=fresh)
+        everything = list(range(len(self._frames)))
+        for _ in range(self.config.iterations):
+            self._step(self._equations(everything), everything, depths=True)
+        return self._equations(everything)
+
+    def _step(self, equations: _Solution, frames: list[int], depths: bool) -> None:
+        """One step of Gauss-Newton, with the depths or without."""
+        H, g = equations.H, equations.g
+        if depths:
+            H, g = _without_depths(equations)
+        scale = float(np.median(self._rho_0))
+        least = np.tile([0.0, 0.0, 0.0, 1.0, 1.0, 1.0], len(frames)) * _T_INFORMATION * scale**2
+        size = np.trace(H) / len(H)
+        delta = np.linalg.solve(H + np.diag(least + 1e-9 * size + 1e-12), g)
+        if depths:
+            rho = self._rho + (equations.depth_g - equations.cross @ delta) / equations.depth_H
+            self._rho = np.clip(rho, _DEPTHS[0] * scale, _DEPTHS[1] * scale)
+        for k, d in zip(frames, delta.reshape(-1, _STEP), strict=True):
+            frame = self._frames[k]
+            turn = np.clip(d[:3], -_LARGEST_TURN, _LARGEST_TURN)
+            frame.C = lie.so3_exp(turn) @ frame.C
+            frame.t = frame.t + d[3:]
+
+    def _equations(self, frames: list[int], kernels: float = 1.0) -> _Solution:
+        """Normal equations of some frames, in the order phi, t of each, and of the depths."""
+        assert self._tracks is not None
+        sigma = self.config.sigma_px / self._tracks.camera.fx
+        kernel = kernels * self.config.kernel_px / self._tracks.camera.fx
+        chosen = [self._frames[k] for k in frames]
+        C, t, z, seen = (np.array(each) for each in zip(*((f.C, f.t, f.z, f.seen) for f in chosen)))
+        ray = self._bearings @ np.swapaxes(C, 1, 2)  # (frames, n, 3)
+        X = ray + self._rho[:, None] * t[:, None]
+        inverse = 1.0 / np.maximum(X[..., 2], _NEAREST)
+        hx, hy = X[..., 0] * inverse, X[..., 1] * inverse
+        rx, ry = z[..., 0] - hx, z[..., 1] - hy
+        weights = seen / (1.0 + (rx * rx + ry * ry) / kernel**2)
+        root = np.sqrt(weights) / sigma
+        a = inverse * root
+        J = _derivatives(a, hx, hy, ray, self._rho)  # (frames, 2 n, 6)
+        r = np.concatenate([rx * root, ry * root], axis=1)[..., None]
+        J_t = np.swapaxes(J, 1, 2)
+        K = len(chosen)
+        H = np.zeros((K, _STEP, K, _STEP))
+        H[np.arange(K), :, np.arange(K), :] = J_t @ J
+        H, g = H.reshape(_STEP * K, _STEP * K), (J_t @ r).reshape(-1)
+        self._add_rotations(H, g, frames)
+        J_rho = np.concatenate(
+            [a * (t[:, None, 0] - hx * t[:, None, 2]), a * (t[:, None, 1] - hy * t[:, None, 2])],
+            axis=1,
+        )[..., None]  # (frames, 2 n, 1)
+        n = len(self._rho)
+        cross = (J * J_rho).reshape(K, 2, n, _STEP).sum(axis=1)  # (frames, n, 6)
+        depth_H = (J_rho * J_rho).reshape(K, 2, n).sum(axis=(0, 1)) + self._information
+        depth_g = (J_rho * r).reshape(K, 2, n).sum(axis=(0, 1))
+        depth_g = depth_g + self._information * (self._rho_0 - self._rho)
+        return _Solution(
+            H, g, weights, depth_H, depth_g, np.moveaxis(cross, 0, 1).reshape(n, _STEP * K)
+        )
+
+    def _add_rotations(self, H: Array, g: Array, frames: list[int]) -> None:
+        """The network's rotations, each from the frame before; that of the first is fixed."""
+        for place, k in enumerate(frames):
+            frame = self._frames[k]
+            before = self._frames[k - 1].C if k > 0 else np.eye(3)
+            A = frame.C @ before.T
+            e = lie.so3_log(frame.C_f @ A.T)
+            L = np.linalg.inv(frame.Sigma_f)
+            here = slice(_STEP * place, _STEP * place + 3)
+            g[here] += L @ e
+            H[here, here] += L
+            if place > 0:
+                there = slice(_STEP * (place - 1), _STEP * (place - 1) + 3)
+                g[there] -= A.T @ L @ e
+                H[there, there] += A.T @ L @ A
+                H[here, there] -= L @ A
+                H[there, here] -= A.T @ L
+
+    def _remembered(self, solution: _Solution, rotation: RelativeRotation) -> Remembered | None:
+        H, _ = _without_depths(solution)
+        size = np.trace(H) / len(H)
+        try:
+            covariance = np.linalg.inv(H + 1e-12 * size * np.eye(len(H)))
+        except np.linalg.LinAlgError:
+            return None
+        last, K = self._frames[-1], len(self._frames)
+        D = np.zeros((3, _STEP * K))
+        D[:, _STEP * (K - 1) : _STEP * (K - 1) + 3] = np.eye(3)
+        since = D @ covariance @ D.T
+        C_2_1 = last.C if K == 1 else last.C @ self._frames[-2].C.T
+        if K > 1:
+            D[:, _STEP * (K - 2) : _STEP * (K - 2) + 3] = -C_2_1
+        step = D @ covariance @ D.T
+        e = lie.so3_log(C_2_1 @ rotation.C_2_1.T)
+        points = int((last.seen & (solution.weights[-1] > _INLIER)).sum())
+        contradicts = e @ np.linalg.solve(rotation.Sigma_2_1, e) > self.config.gate
+        if contradicts or points < self.config.min_points or not np.isfinite(covariance).all():
+            return None
+        return Remembered(
+            RelativeRotation(C_2_1, _symmetric(step), rotation.stamp_1_ns, last.stamp_ns),
+            RelativeRotation(last.C, _symmetric(since), self._reference_ns, last.stamp_ns),
+            points,
+        )
+
+
+def _derivatives(a: Array, hx: Array, hy: Array, ray: Array, rho: Array) -> Array:
+    """(frames, 2 n, 6): d h / d (phi, t) times the root weight, x of all points and then y.
+
+    h = pi(X), X = Exp(phi) ray + rho t: d X = -ray^ d phi + rho d t.
+    """
+    x, y, z = ray[..., 0], ray[..., 1], ray[..., 2]
+    ar, zero = a * rho, np.zeros_like(a)
+    first = np.stack([-a * hx * y, a * (z + hx * x), -a * y, ar, zero, -ar * hx], axis=-1)
+    second = np.stack([-a * (z + hy * y), a * hy * x, a * x, zero, ar, -ar * hy], axis=-1)
+    return np.concatenate([first, second], axis=1)
+
+
+def _without_depths(equations: _Solution) -> tuple[Array, Array]:
+    """The Schur complement: H - W D^-1 W^T, g - W D^-1 g_rho."""
+    scaled = equations.cross / equations.depth_H[:, None]
+    return (
+        equations.H - equations.cross.T @ scaled,
+        equations.g - scaled.T @ equations.depth_g,
+    )
+
+
+def _sampled(flow: GridFlow, at: Array) -> Array:
+    """(n, 2) flow at normalised points, of the nearest cell; at the edge that of the edge."""
+    rows, columns = flow.mask.shape
+    cell = flow.cell
+    c = np.clip(np.rint(at[:, 0] / cell + 0.5 * columns - 0.5), 0, columns - 1).astype(int)
+    r = np.clip(np.rint(at[:, 1] / cell + 0.5 * rows - 0.5), 0, rows - 1).astype(int)
+    return np.asarray(flow.flow[:, r, c].T, dtype=np.float64)
+
+
+def _symmetric(matrix: Array) -> Array:
+    return 0.5 * (matrix + matrix.T)
