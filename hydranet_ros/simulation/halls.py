@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from hydranet_ros.geometry.lie import Array
+from hydranet_ros.simulation.config import BuildingConfig
 from hydranet_ros.simulation.furniture import Kit
-from hydranet_ros.simulation.indoor_config import BuildingConfig
-from hydranet_ros.simulation.motions import Route
 from hydranet_ros.simulation.places import Plan
+from hydranet_ros.simulation.routes import Route
 from hydranet_ros.simulation.scene import UP, Skin
 from hydranet_ros.simulation.walls import Shell, close, level, on_wall, outside, wall
 

@@ -181,11 +181,14 @@ def _decorate(
 ) -> None:
     """Posters, boards, switches and closed doors; few of them on blank walls."""
     rng = kit.rng
-    for _ in range(int(rng.integers(0, 2 + int(0.6 * length)))):
+    for _ in range(int(rng.integers(0, 3 + int(0.9 * length)))):
         if rng.random() < kit.blank:
             continue
         if rng.random() < 0.25 and height_m > DOOR_TOP_M + 0.1:
             size, up, skin = np.array([0.95, 2.05]), 1.025, kit.whole("door")
+        elif rng.random() < 0.1:  # a mirror, or a pane that shows nothing but a sheen
+            size = np.array([rng.uniform(0.6, 2.5), rng.uniform(0.8, min(2.0, height_m - 0.3))])
+            up, skin = 0.1 + 0.5 * size[1], kit.whole("glass")
         else:
             size = rng.uniform([0.15, 0.15], [1.3, 1.0])
             up, skin = rng.uniform(1.2, min(1.8, height_m - 0.55)), kit.picture()
