@@ -23,31 +23,35 @@ from hydranet_ros.simulation.routes import (
 )
 
 _GRAVITY = 9.81
+_MOST_TILT = 0.5  # tangent of the angle
+_STEP_S = 0.9  # between the points of what a drone does besides following its route
 
 
 class Drone:
     """Flies through the tube at changing heights, turns as it likes, tilts to accelerate."""
 
     def __init__(self, config: BuildingConfig, route: Route, rng: np.random.Generator) -> None:
-        speed = max(draw_speed(config, rng), 1e-3)
-        step = 0.9
-        count = int((config.duration_s + 2.0 * BEFORE_S) / step) + 6
-        length = speed * step * count
-        floor = resample(corners_of(route, length, 0.0), speed * step, length + 1.0)[:count]
+        # Slower where it is tight, or its turns would be wilder than a drone's.
+        speed = max(min(draw_speed(config, rng), 0.5 + 1.5 * route.margin_m), 1e-3)
+        duration = config.duration_s + 2.0 * BEFORE_S
+        # Points so close together that corners are cut by less than the margin.
+        spacing = min(_STEP_S * speed, max(route.margin_m, 0.3))
+        length = speed * (duration + 4.0 * _STEP_S)
+        floor = resample(corners_of(route, length, 0.0), spacing, length)
+        hovering = rng.random(len(floor)) < 0.06 * spacing / (_STEP_S * speed)
+        stay = np.where(hovering, max(round(2.0 * speed / spacing), 3), 1)
+        self._path = Spline(np.repeat(floor, stay, axis=0)[: len(floor)], spacing / speed)
         middle = camera_height(config, route, rng)
-        reach = min(middle - 0.3, route.ceiling_m - 0.4 - middle)
-        lift = random_walk(rng, len(floor), 1, 0.5 * speed, 0.4 * max(reach, 0.0))[:, 0]
-        lift = np.clip(lift, -max(reach, 0.0), max(reach, 0.0))
-        aside = random_walk(rng, len(floor), 2, 0.2 * speed, 0.3 * route.margin_m)
-        aside = np.clip(aside, -0.65 * route.margin_m, 0.65 * route.margin_m)
-        points = floor + np.stack([aside[:, 0], -middle - lift, aside[:, 1]], axis=-1)
-        hovers = np.flatnonzero(rng.random(len(points)) < 0.12)
-        for k in hovers:  # stands in the air for two steps, then catches up
-            points[k + 1 : k + 3] = points[k]
-        self._place = Spline(points, step)
+        reach = max(min(middle - 0.3, route.ceiling_m - 0.4 - middle), 0.0)
+        count = int(duration / _STEP_S) + 6
+        lift = random_walk(rng, count, 1, 0.5 * speed, 0.4 * reach).clip(-reach, reach)[:, 0]
+        bound = 0.6 * route.margin_m
+        aside = random_walk(rng, count, 2, 0.2 * speed, 0.5 * bound).clip(-bound, bound)
+        away = np.stack([aside[:, 0], -middle - lift, aside[:, 1]], axis=-1)
+        self._away = Spline(away, _STEP_S)
         rate = float(rng.choice([0.1, 0.4, 1.0])) * config.speed
-        yaw = rng.uniform(-np.pi, np.pi) + np.cumsum(rng.normal(0.0, rate * step, len(points)))
-        self._yaw = Spline(yaw[:, None], step)
+        yaw = rng.uniform(-np.pi, np.pi) + np.cumsum(rng.normal(0.0, rate * _STEP_S, count))
+        self._yaw = Spline(yaw[:, None], _STEP_S)
         gusts = config.wobble
         self._shaking = Shaking(rng, 1.5, 0.8 * gusts, 0.01 * gusts)
 
@@ -55,7 +59,8 @@ class Drone:
         """Carrier to building at (...) times: (..., 4, 4)."""
         t = np.asarray(time_s, dtype=np.float64) + BEFORE_S
         yaw = self._yaw(t)[..., 0]
-        pull = self._place(t, 2) / _GRAVITY
+        pull = (self._path(t, 2) + self._away(t, 2)) / _GRAVITY
+        pull = _MOST_TILT * np.tanh(pull / _MOST_TILT)
         ahead = pull[..., 0] * np.sin(yaw) + pull[..., 2] * np.cos(yaw)
         right = pull[..., 0] * np.cos(yaw) - pull[..., 2] * np.sin(yaw)
         angles, shift = self._shaking(t)
@@ -64,7 +69,7 @@ class Drone:
             -np.arctan(ahead) + angles[..., 1],
             np.arctan(right) + angles[..., 2],
         )
-        return lie.se3_from(rotation, self._place(t) + shift)
+        return lie.se3_from(rotation, self._path(t) + self._away(t) + shift)
 
 
 class Hand:

@@ -144,9 +144,8 @@ def plan_stairs(config: BuildingConfig, rng: np.random.Generator) -> Plan:
         ends = (0.0, run) if ahead else (run, 0.0)
         out = -0.5 * landing if ahead else 0.5 * landing
         line.append([x, -k * rise, ends[0] + out])
-        line += [
-            [x, -(k + share) * rise, ends[0] + share * (ends[1] - ends[0])] for share in (0, 1)
-        ]
+        early = -_STEP_ALONG_M if ahead else _STEP_ALONG_M  # so as to be above all steps
+        line += [[x, -(k + share) * rise, ends[share] + early] for share in (0, 1)]
         line.append([x, -(k + 1) * rise, ends[1] - out])
     route = Route(np.array(line), 0.2, 2.2)
     height = flights * rise + 2.6

@@ -69,7 +69,7 @@ def level(kit: Kit, low: Array, high: Array, up_m: float, skin: Skin, down: bool
 
 
 def outside(kit: Kit, low: Array, high: Array) -> None:
-    """Four large pictures around a building, from low to high x, z."""
+    """Four large pictures around a building, from low to high x, z, a sky and a ground."""
     a, b = low - _OUTSIDE_M, high + _OUTSIDE_M
     corners = [(a[0], a[1]), (b[0], a[1]), (b[0], b[1]), (a[0], b[1])]
     for k in range(4):
@@ -78,6 +78,8 @@ def outside(kit: Kit, low: Array, high: Array) -> None:
         run = np.array([x1 - x0, 0.0, z1 - z0])
         skin = kit.whole("outside", gain=float(kit.rng.uniform(0.9, 1.3)))
         kit.builder.face(start, run, np.array([0.0, 34.0, 0.0]), skin)
+    level(kit, a, b, 22.0, kit.skin("plain", per_m=20.0, gain=1.3), down=True)
+    level(kit, a, b, -12.0, kit.skin("carpet", per_m=20.0))
 
 
 def window_bars(kit: Kit, start: Array, along: Array, inward: Array, hole: Opening) -> None:
