@@ -10,10 +10,10 @@ from numpy.typing import ArrayLike
 
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.lie import Array
+from hydranet_ros.simulation.config import BuildingConfig, Place
 from hydranet_ros.simulation.drive import rotation_of
 from hydranet_ros.simulation.furniture import Free, Kit
 from hydranet_ros.simulation.halls import plan_car_park, plan_hall, plan_stairs
-from hydranet_ros.simulation.indoor_config import BuildingConfig, Place
 from hydranet_ros.simulation.indoor_textures import INDOOR_TEXTURES, indoor_atlas
 from hydranet_ros.simulation.motions import Motion, make_motion
 from hydranet_ros.simulation.people import add_person, add_vehicle, find_walks

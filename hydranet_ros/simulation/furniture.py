@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 from hydranet_ros.geometry.lie import Array
 from hydranet_ros.simulation.drive import rotation_of
 from hydranet_ros.simulation.indoor_textures import PAPERS, PER_M, POSTERS
-from hydranet_ros.simulation.scene import UP, Builder, Skin
+from hydranet_ros.simulation.scene import UP, Builder, Facet, Skin, texel_map
 from hydranet_ros.simulation.street_scene import car
 
 SIDES = ("right", "left", "front", "back")
@@ -198,16 +198,23 @@ class Kit:
             car(self.builder, foot, heading, self.rng)
 
     def plant(self, foot: Array, heading: float) -> None:
-        """A pot and two crossed rectangles of leaves."""
+        """A pot and two crossed ovals of leaves."""
         tall = self.rng.uniform(0.4, 1.2)
         if self.place(foot, heading, np.array([0.6, tall + 0.4, 0.6])):
             self.box(foot, heading, [0.3, 0.35, 0.3], self.skin("plain", "metal"))
             leaves = self.skin("leaves", per_m=200.0, gain=float(self.rng.uniform(1.0, 1.8)))
-            up = np.array([0.0, tall, 0.0])
+            middle = foot + UP * (0.3 + 0.5 * tall)
+            angles = np.arange(8) * 0.25 * np.pi
             for turn in (0.3, 0.3 + 0.5 * np.pi):
-                wide = rotation_of(np.asarray(heading + turn))[:, 0] * 0.6
-                corner = foot - [0.0, 0.35, 0.0] - up - 0.5 * wide
-                self.builder.face(corner, wide, up, leaves)
+                across = rotation_of(np.asarray(heading + turn))[:, 0]
+                ring = np.outer(np.cos(angles), 0.3 * across) - np.outer(
+                    np.sin(angles), 0.5 * tall * UP
+                )
+                mapping = texel_map(
+                    middle, across * leaves.per_m, -UP * leaves.per_m, leaves.shift
+                )
+                facet = Facet(middle + ring, mapping, leaves.texture, leaves.gain, None)
+                self.builder.facets.append(facet)
 
     def clutter(self, middle: Array, heading: float, extent: Array, count: int) -> None:
         """Things on a table top: papers, books, boxes, a monitor and a keyboard."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from hydranet_ros.geometry.lie import Array
+from hydranet_ros.simulation.config import BuildingConfig
 from hydranet_ros.simulation.furniture import Kit
-from hydranet_ros.simulation.indoor_config import BuildingConfig
-from hydranet_ros.simulation.motions import Route
 from hydranet_ros.simulation.places import Plan
+from hydranet_ros.simulation.routes import Route
 from hydranet_ros.simulation.scene import UP, Skin
 from hydranet_ros.simulation.walls import Shell, close, level, on_wall, outside, wall
 
@@ -144,9 +144,8 @@ def plan_stairs(config: BuildingConfig, rng: np.random.Generator) -> Plan:
         ends = (0.0, run) if ahead else (run, 0.0)
         out = -0.5 * landing if ahead else 0.5 * landing
         line.append([x, -k * rise, ends[0] + out])
-        line += [
-            [x, -(k + share) * rise, ends[0] + share * (ends[1] - ends[0])] for share in (0, 1)
-        ]
+        early = -_STEP_ALONG_M if ahead else _STEP_ALONG_M  # so as to be above all steps
+        line += [[x, -(k + share) * rise, ends[share] + early] for share in (0, 1)]
         line.append([x, -(k + 1) * rise, ends[1] - out])
     route = Route(np.array(line), 0.2, 2.2)
     height = flights * rise + 2.6

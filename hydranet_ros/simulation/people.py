@@ -8,7 +8,8 @@ from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.lie import Array
 from hydranet_ros.simulation.drive import rotation_of
 from hydranet_ros.simulation.furniture import SIDES, Kit
-from hydranet_ros.simulation.motions import Motion, Route
+from hydranet_ros.simulation.motions import Motion
+from hydranet_ros.simulation.routes import Route
 from hydranet_ros.simulation.scene import BodyPose
 from hydranet_ros.simulation.street_scene import car
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from hydranet_ros.geometry.lie import Array
+from hydranet_ros.simulation.config import BuildingConfig
 from hydranet_ros.simulation.furniture import Kit
-from hydranet_ros.simulation.indoor_config import BuildingConfig
-from hydranet_ros.simulation.motions import Route
+from hydranet_ros.simulation.routes import Route
 from hydranet_ros.simulation.walls import Shell, close, outside
 
 

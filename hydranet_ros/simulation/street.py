@@ -19,7 +19,11 @@ __all__ = ["LEFT", "RIGHT", "ExactFlow", "StereoFrame", "Street"]
 
 
 class Street(World):
-    """A street of a configuration. Frames can be asked for in any order."""
+    """A street of a configuration. Frames can be asked for in any order.
+
+    The world frame is the first left camera, or where that is turned in its mount, the camera
+    turned back: x right, y down, z along the street.
+    """
 
     def __init__(self, config: StreetConfig | None = None) -> None:
         self.config = config = config or StreetConfig()

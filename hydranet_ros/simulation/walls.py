@@ -69,7 +69,7 @@ def level(kit: Kit, low: Array, high: Array, up_m: float, skin: Skin, down: bool
 
 
 def outside(kit: Kit, low: Array, high: Array) -> None:
-    """Four large pictures around a building, from low to high x, z."""
+    """Four large pictures around a building, from low to high x, z, a sky and a ground."""
     a, b = low - _OUTSIDE_M, high + _OUTSIDE_M
     corners = [(a[0], a[1]), (b[0], a[1]), (b[0], b[1]), (a[0], b[1])]
     for k in range(4):
@@ -78,6 +78,8 @@ def outside(kit: Kit, low: Array, high: Array) -> None:
         run = np.array([x1 - x0, 0.0, z1 - z0])
         skin = kit.whole("outside", gain=float(kit.rng.uniform(0.9, 1.3)))
         kit.builder.face(start, run, np.array([0.0, 34.0, 0.0]), skin)
+    level(kit, a, b, 22.0, kit.skin("plain", per_m=20.0, gain=1.3), down=True)
+    level(kit, a, b, -12.0, kit.skin("carpet", per_m=20.0))
 
 
 def window_bars(kit: Kit, start: Array, along: Array, inward: Array, hole: Opening) -> None:
@@ -181,11 +183,14 @@ def _decorate(
 ) -> None:
     """Posters, boards, switches and closed doors; few of them on blank walls."""
     rng = kit.rng
-    for _ in range(int(rng.integers(0, 2 + int(0.6 * length)))):
+    for _ in range(int(rng.integers(0, 3 + int(0.9 * length)))):
         if rng.random() < kit.blank:
             continue
         if rng.random() < 0.25 and height_m > DOOR_TOP_M + 0.1:
             size, up, skin = np.array([0.95, 2.05]), 1.025, kit.whole("door")
+        elif rng.random() < 0.1:  # a mirror, or a pane that shows nothing but a sheen
+            size = np.array([rng.uniform(0.6, 2.5), rng.uniform(0.8, min(2.0, height_m - 0.3))])
+            up, skin = 0.1 + 0.5 * size[1], kit.whole("glass")
         else:
             size = rng.uniform([0.15, 0.15], [1.3, 1.0])
             up, skin = rng.uniform(1.2, min(1.8, height_m - 0.55)), kit.picture()

@@ -18,8 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.camera import StereoCamera
 from hydranet_ros.geometry.lie import Array
-from hydranet_ros.simulation.config import StreetConfig
-from hydranet_ros.simulation.indoor_config import BuildingConfig
+from hydranet_ros.simulation.config import BuildingConfig, StreetConfig
 from hydranet_ros.simulation.raster import CENTRE, View, view, visible
 from hydranet_ros.simulation.scene import SKY, StreetScene
 from hydranet_ros.simulation.sensor import (

@@ -13,8 +13,7 @@ import numpy as np
 
 from hydranet_ros.geometry.camera import Camera, StereoCamera
 from hydranet_ros.simulation.building import Building
-from hydranet_ros.simulation.config import StreetConfig
-from hydranet_ros.simulation.indoor_config import BuildingConfig, Carrier, Place
+from hydranet_ros.simulation.config import BuildingConfig, Carrier, Place, StreetConfig
 from hydranet_ros.simulation.sensor import SensorConfig
 from hydranet_ros.simulation.street import Street
 from hydranet_ros.training.streets import random_street, strange_street

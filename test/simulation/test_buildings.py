@@ -12,7 +12,7 @@ from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.camera import Camera, StereoCamera
 from hydranet_ros.geometry.lie import Array
 from hydranet_ros.simulation.building import Building
-from hydranet_ros.simulation.indoor_config import CARRIERS, PLACES, BuildingConfig, Carrier, Place
+from hydranet_ros.simulation.config import CARRIERS, PLACES, BuildingConfig, Carrier, Place
 from hydranet_ros.simulation.sensor import SensorConfig
 from hydranet_ros.simulation.world import RIGHT, ExactFlow
 

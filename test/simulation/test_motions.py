@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from hydranet_ros.geometry import lie
-from hydranet_ros.simulation.indoor_config import CARRIERS, BuildingConfig, Carrier
-from hydranet_ros.simulation.motions import Route, make_motion
-from hydranet_ros.simulation.spline import Spline, ease
+from hydranet_ros.simulation.config import CARRIERS, BuildingConfig, Carrier
+from hydranet_ros.simulation.motions import make_motion
+from hydranet_ros.simulation.routes import Route, Spline, ease
 
 SQUARE = Route(
     np.array([[-3.0, 0.0, -3.0], [3.0, 0.0, -3.0], [3.0, 0.0, 3.0], [-3.0, 0.0, 3.0]]),

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from hydranet_ros.simulation.building import Building
-from hydranet_ros.simulation.config import StreetConfig
-from hydranet_ros.simulation.indoor_config import PLACES, BuildingConfig
+from hydranet_ros.simulation.config import PLACES, BuildingConfig, StreetConfig
 from hydranet_ros.simulation.street import Street
 from hydranet_ros.training.worlds import (
     NAMED_WORLDS,
