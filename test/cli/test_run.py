@@ -259,7 +259,7 @@ def test_what_the_network_lacks_is_one_line(
     ("arguments", "why"),
     [
         (["nowhere"], "nowhere: is not a folder"),
-        (["."], "calib.txt: cannot be read"),
+        (["."], ".: has no images in a known layout: image_0"),
         (["street", "--poses", "x"], "knows its own poses"),
     ],
 )

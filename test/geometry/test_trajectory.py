@@ -68,7 +68,7 @@ def test_chain_inverts_frame_to_frame() -> None:
     [
         ("", None, "empty"),
         ("# only a comment\n\n", None, "empty"),
-        ("1 2 3\n", 1, "expected 12 numbers (KITTI) or 8 (TUM), got 3"),
+        ("1 2 3\n", 1, "expected 12 numbers (KITTI), 8 (TUM) or 17 (EuRoC), got 3"),
         (f"{KITTI_LINE}\n{TUM_LINE}\n", 2, "expected 12 numbers as on the first line, got 8"),
         (f"{KITTI_LINE}\n\n{KITTI_LINE[:-1]}x\n", 3, "could not convert"),
         (f"{KITTI_LINE}\n{KITTI_LINE[:-1]}nan\n", 2, "row 1 is not finite"),
