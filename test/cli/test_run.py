@@ -142,14 +142,14 @@ def test_one_camera_is_enough_for_rotations(
         assert found == expected, name
 
 
-@pytest.mark.parametrize("arguments", [[], ["--cameras", "mono"], ["--only", "vo"]])
+@pytest.mark.parametrize("arguments", [[], ["--cameras", "stereo"], ["--only", "vo"]])
 def test_odometry_says_that_it_needs_a_pair(
     one_camera: Path, arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["run", str(one_camera), *arguments]) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1
-    assert "stereo odometry needs a pair: with one camera use --only rotation" in error
+    assert "stereo odometry needs a pair: with one camera use --cameras mono" in error
 
 
 def test_a_real_sequence(data: Path) -> None:
@@ -158,7 +158,8 @@ def test_a_real_sequence(data: Path) -> None:
         pytest.skip(f"no sequence at {sequence}")
     done = run(str(sequence), "--frames", "150", "--json")
     figures = json.loads(done.stdout)
-    assert list(figures)[2:] == ["unmatched", "lost", "vo", "rotation", "fused"]
+    names = ["unmatched", "lost", "vo", "rotation", "rotation_over", "fused"]
+    assert list(figures)[2:] == names
     assert (figures["frames"], figures["lost"]) == (150, 0)
     assert figures["rotation"]["mean_deg"] < 0.06
     assert figures["fused"]["f2f_deg"] <= 1.05 * figures["vo"]["f2f_deg"]
@@ -218,7 +219,8 @@ def test_rotations_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     out, err = capsys.readouterr()
     assert err == ""
     figures = json.loads(out)
-    assert list(figures) == ["frames", "ms_median", "unmatched", "rotation"]
+    assert list(figures) == ["frames", "ms_median", "unmatched", "rotation", "rotation_over"]
+    assert list(figures["rotation_over"]) == ["1", "10"]
     assert list(figures["rotation"]) == [
         "mean_deg",
         "nll",
