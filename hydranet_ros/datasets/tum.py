@@ -17,6 +17,7 @@ import numpy as np
 
 from hydranet_ros.datasets.camera_files import NAMES, CameraFile, find_camera
 from hydranet_ros.datasets.image_folder import ImageFolder, Listed, listed_by_name, read_list
+from hydranet_ros.datasets.kitti import LATEST_S
 from hydranet_ros.errors import FileError
 from hydranet_ros.files import read_lines
 from hydranet_ros.geometry.lie import Array
@@ -82,24 +83,27 @@ def _known(folder: Path) -> CameraFile:
     return CameraFile(name, K, list(D), "plumb_bob", *FREIBURG_SIZE)
 
 
-def read_imu(path: str | PathLike[str]) -> tuple[Stamps, Array]:
-    """Read imu.csv: lines `t in s, wx, wy, wz in rad/s, ...`; of equal stamps the last holds.
+def read_samples(path: str | PathLike[str], columns: int) -> tuple[Stamps, Array]:
+    """Read imu.csv or wheel.csv: lines `t in s, value, ...`, of which `columns` values are taken.
 
-    Returns stamps (N,) and rates (N, 3).
+    Returns stamps (N,), which do not decrease, and values (N, columns).
     """
-    rows: dict[int, list[float]] = {}
+    stamps: list[int] = []
+    rows: list[list[float]] = []
     for number, line in read_lines(path):
         words = line.split("#", 1)[0].replace(",", " ").split()
         if not words:
             continue
         try:
-            seconds, *rate = (float(word) for word in words[:4])
+            seconds, *values = (float(word) for word in words[: 1 + columns])
         except ValueError as error:
             raise FileError(path, str(error), number) from None
-        if len(rate) < 3 or not np.isfinite([seconds, *rate]).all() or abs(seconds) >= 9e9:
-            raise FileError(path, "expected finite t, wx, wy, wz", number)
-        rows[round(seconds * 1e9)] = rate
+        if len(values) < columns or not np.isfinite(values).all() or not abs(seconds) < LATEST_S:
+            raise FileError(path, f"expected a time in s and {columns} finite numbers", number)
+        stamps.append(round(seconds * 1e9))
+        rows.append(values)
+        if len(stamps) > 1 and stamps[-1] < stamps[-2]:
+            raise FileError(path, "times must not go back", number)
     if not rows:
-        raise FileError(path, "is empty: no rate in it")
-    order = sorted(rows)
-    return np.array(order, dtype=np.int64), np.array([rows[stamp] for stamp in order])
+        raise FileError(path, "is empty: no samples in it")
+    return np.array(stamps, dtype=np.int64), np.array(rows)
