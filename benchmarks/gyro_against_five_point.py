@@ -40,8 +40,8 @@ CORNERS, QUALITY, APART_PX, BACK_PX = 1000, 0.01, 8, 0.5
 CONFIDENCE, THRESHOLD_PX, LEAST_TRACKS = 0.9999, 0.8, 8
 
 # The robot with an IMU: how its camera looks (down, left), how long it stands still at first,
-# which turns count (below them it drives straight), and how fast it goes where it drives, in counts
-# per row of wheel.csv: 0.5 is 4 cm/s.
+# which turns count (below them it drives straight), and how fast it goes where it drives: 0.5
+# counts per row of wheel.csv are 4 cm/s.
 DOWN_RAD, LEFT_RAD = 0.36, 0.021
 STANDING_NS = 3_000_000_000
 TURNS_DEG = 0.2, 4.0
@@ -248,9 +248,10 @@ def table(results: dict[str, dict[str, Any]]) -> str:
             robot = each["robot"]
             yaw, scale, mean, median, turns = robot[method].values()
             rows.append(
-                f"\n{name}, {method}: yaw in {robot['turns']} turns, median error {_text(yaw)} deg "
-                f"after scale {_text(scale)}; pitch bias driving straight ({robot['straight']} "
-                f"frames) {_text(mean)}, median {_text(median)}, with turns {_text(turns)} deg/frame"
+                f"\n{name}, {method}: yaw in {robot['turns']} turns, median error {_text(yaw)} "
+                f"deg after scale {_text(scale)}; pitch bias driving straight "
+                f"({robot['straight']} frames) {_text(mean)}, median {_text(median)}, with turns "
+                f"{_text(turns)} deg/frame"
             )
     return "\n".join(rows)
 

@@ -33,6 +33,7 @@ TUM_COLUMNS = 8
 EUROC_COLUMNS = 17  # ns, position, quaternion w x y z, then velocity and biases
 # The truth is not known in a gap that is longer than so many of its usual steps, and than this.
 GAP_STEPS, GAP_NS = 4.0, 100_000_000
+SAME_NS = 1_000  # seconds since 1970 in a file are rounded to less
 LATEST_S = 9e9  # 64 bits hold so many seconds in nanoseconds
 FARTHEST_M = 1e9  # beyond it, squares and products of poses lose what is near
 LARGEST_ARRAY = 64 << 20  # bytes of an array: half a million poses
@@ -73,7 +74,7 @@ class Trajectory:
             raise ValueError(f"{self.name} has no stamps to interpolate between")
         known, T = self.stamps_ns, np.full((len(stamps_ns), 4, 4), np.nan)
         rows, apart = nearest_rows(known, stamps_ns)
-        T[apart == 0] = self.T_w_c[rows[apart == 0]]
+        T[apart <= SAME_NS] = self.T_w_c[rows[apart <= SAME_NS]]
         if len(known) < 2:
             return T
         longest = max(GAP_NS, GAP_STEPS * float(np.median(np.diff(known))))
