@@ -97,7 +97,10 @@ def number(
 
 def add_source(parser: Parser, what: str = "source", optional: bool = True) -> None:
     """Declare SOURCE."""
-    text = "a folder in KITTI's layout, a rosbag2, or 'street', the simulated one"
+    text = (
+        "a folder in the layout of KITTI, EuRoC, TUM RGB-D or 7-Scenes, a rosbag2, or 'street', "
+        "the simulated one"
+    )
     if optional:
         text += " (default: street)"
         parser.add_argument(what, metavar=what.upper(), nargs="?", default=STREET, help=text)
@@ -110,7 +113,17 @@ def add_poses(parser: Parser) -> None:
     parser.add_argument(
         "--poses",
         metavar="FILE",
-        help="the true poses (default: SOURCE/poses.txt, or ../../poses/NN.txt beside it)",
+        help="the true poses of the camera (default: those of the folder's layout, for KITTI "
+        "SOURCE/poses.txt or ../../poses/NN.txt)",
+    )
+
+
+def add_camera(parser: Parser) -> None:
+    """Declare --camera."""
+    parser.add_argument(
+        "--camera",
+        metavar="FILE",
+        help="calibration of the one camera of a folder: a camera_info YAML (default: its own)",
     )
 
 
@@ -139,6 +152,7 @@ def open_chosen(options: argparse.Namespace, cameras: str = "stereo") -> Source:
         getattr(options, "left_topic", None),
         getattr(options, "right_topic", None),
         cameras,
+        getattr(options, "camera", None),
     )
 
 

@@ -6,11 +6,13 @@ import argparse
 import json
 import sys
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from hydranet_ros import __version__
 from hydranet_ros.cli.arguments import (
     Parser,
+    add_camera,
     add_command,
     add_frames,
     add_json,
@@ -41,6 +43,9 @@ EXAMPLES = """\
   hydranet run dataset/sequences/09 --config out/09/config.yaml --set fusion.window_size=20
   hydranet run recording.mcap --only vo --frames 200
   hydranet run dataset/sequences/09 --only rotation --cameras stereo --json
+  hydranet run MH_01_easy --only rotation                  EuRoC: the left camera, undistorted
+  hydranet run rgbd_dataset_freiburg1_xyz --cameras mono   TUM; 7-Scenes: chess/seq-01
+  hydranet run my_images --cameras mono --camera camera_info.yaml
 """
 
 
@@ -52,14 +57,16 @@ def add_parser(commands: Commands) -> None:
         run,
         "run over a folder of images, a bag, or the simulated street",
         "Run visual odometry, the visual gyro and their fusion over the frames of SOURCE: a "
-        "folder in KITTI's layout (image_0, image_1, calib.txt, times.txt), a rosbag2, or "
-        "'street', the simulated one.",
+        "folder of images (KITTI: image_0, image_1, calib.txt, times.txt; EuRoC: mav0/cam0, cam1; "
+        "TUM RGB-D: rgb.txt; 7-Scenes: frame-*.color.*; others: images.txt), a rosbag2, or "
+        "'street', the simulated one. With --cameras mono and no pair, the rotation alone.",
         EXAMPLES,
     )
     add_source(parser)
     parser.add_argument("--only", choices=("vo", "rotation"), help="one part, without fusion")
     add_network(parser, cameras="mono")
     add_poses(parser)
+    add_camera(parser)
     add_topics(parser)
     add_frames(parser)
     add_settings(parser)
@@ -75,7 +82,7 @@ def run(options: argparse.Namespace) -> None:
     config = chosen_settings(options, PipelineConfig(), shorthands)
     if dumped(options, config):
         return
-    source = _open_source(options, config)
+    source, config = _open_source(options, config)
     pipeline = Pipeline(source.camera, config)
     from hydranet_ros.evaluation.output import ResultsFolder
     from hydranet_ros.evaluation.run import RunResults
@@ -104,19 +111,28 @@ def run(options: argparse.Namespace) -> None:
         raise KeyboardInterrupt
 
 
-def _open_source(options: argparse.Namespace, config: PipelineConfig) -> Source:
-    """A pair where the odometry or the gyro needs one, else one camera is enough."""
+def _open_source(
+    options: argparse.Namespace, config: PipelineConfig
+) -> tuple[Source, PipelineConfig]:
+    """A pair where the odometry or the gyro needs one, else one camera is enough.
+
+    One who asks for one camera of a source that has no pair gets the rotation alone.
+    """
     if config.parts == "rotation":
-        return open_chosen(options, config.gyro.cameras)
+        return open_chosen(options, config.gyro.cameras), config
     try:
-        return open_chosen(options)
+        return open_chosen(options), config
     except HydraNetError as error:
+        alone = options.cameras == "mono" and config.parts == "all"
         try:
-            open_chosen(options, "mono")
-        except HydraNetError:
-            raise error from None
+            mono = open_chosen(options, "mono")
+        except HydraNetError as other:
+            raise (other if alone else error) from None
+        if alone:
+            return mono, replace(config, parts="rotation")
         raise HydraNetError(
-            f"{error}; stereo odometry needs a pair: with one camera use --only rotation"
+            f"{error}; stereo odometry needs a pair: with one camera use --cameras mono, for the "
+            "rotation alone"
         ) from None
 
 
@@ -168,6 +184,8 @@ def _text(results: RunResults, figures: dict[str, Any], options: argparse.Namesp
     from hydranet_ros.evaluation.tables import calibration_table, figures_table
 
     lines = [f"{figures['frames']} frames" + _counts(figures)]
+    if options.cameras == "mono" and options.only is None and results.odometry is None:
+        lines.append("no pair of cameras: the rotation alone")
     median = results.timing["ms_median"]
     if median is not None:
         lines.append(f"{median:.1f} ms per frame, {1e3 / median:.0f} frames per second")

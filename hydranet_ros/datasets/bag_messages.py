@@ -205,10 +205,12 @@ GROUND_TRUTH = "/ground_truth/odometry"
 def recorded(source: Source, compressed: bool = False, epoch_ns: int = 0) -> Iterator[Message]:
     """Every message of a source; `epoch_ns` is added to its stamps."""
     yield static_transforms(source, int(source.stamps_ns[0]) + epoch_ns)
-    velocities = None if source.T_w_c is None else own_velocities(source)
+    velocities, known = None, np.zeros(len(source), dtype=bool)
+    if source.T_w_c is not None:
+        velocities, known = own_velocities(source), _known(source.T_w_c)
     for index, frame in enumerate(source):
         stamp = frame.stamp_ns + epoch_ns
-        if source.T_w_c is not None and velocities is not None:
+        if source.T_w_c is not None and velocities is not None and known[index]:
             T = T_BASE_OPTICAL @ source.T_w_c[index]
             truth = odometry(stamp, WORLD_FRAME, LEFT_FRAME, T, velocities[index])
             yield pack(GROUND_TRUTH, ODOMETRY, stamp, truth)
@@ -238,16 +240,28 @@ def topic_types(source: Source, compressed: bool = False) -> dict[str, str]:
 
 def message_count(source: Source) -> int:
     """How many messages `recorded` gives."""
-    return 1 + len(source) * (2 * len(sides(source)) + (source.T_w_c is not None))
+    truths = 0 if source.T_w_c is None else int(_known(source.T_w_c).sum())
+    return 1 + len(source) * 2 * len(sides(source)) + truths
+
+
+def _known(T_w_c: Array) -> NDArray[np.bool_]:
+    """Of which frames the truth is known."""
+    return np.asarray(np.isfinite(T_w_c).all(axis=(1, 2)))
 
 
 def own_velocities(source: Source) -> Array:
-    """(N, 6) true velocity of the camera in its own frame: that of the step before, m/s, rad/s."""
+    """(N, 6) true velocity of the camera in its own frame: that of the step before, m/s, rad/s.
+
+    0 where it is not known.
+    """
     assert source.T_w_c is not None
     if len(source) < 2:
         return np.zeros((len(source), 6))
-    T_1_2 = lie.se3_inverse(source.T_w_c[:-1]) @ source.T_w_c[1:]
-    steps = lie.se3_log(T_1_2) / (np.diff(source.stamps_ns) * 1e-9)[:, None]
+    known = _known(source.T_w_c)
+    both = known[:-1] & known[1:]
+    T_1_2 = lie.se3_inverse(source.T_w_c[:-1][both]) @ source.T_w_c[1:][both]
+    steps = np.zeros((len(both), 6))
+    steps[both] = lie.se3_log(T_1_2) / (np.diff(source.stamps_ns)[both] * 1e-9)[:, None]
     return np.concatenate([steps[:1], steps])
 
 

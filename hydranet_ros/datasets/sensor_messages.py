@@ -268,11 +268,18 @@ Maps = tuple[NDArray[np.float32], NDArray[np.float32]]
 
 
 class RawCamera:
-    """A raw image's camera: `camera` is that of the undistorted image."""
+    """A raw image's camera: `camera` is that of the undistorted image.
 
-    def __init__(self, camera: Camera, info: CameraInfo) -> None:
-        self.camera = camera
-        self._info = info if is_distorted(info) else None
+    The raw image is that of `lens`. Where a pair is rectified, `camera` is turned against it:
+    p_camera = R p_lens.
+    """
+
+    def __init__(
+        self, lens: Camera, info: CameraInfo, camera: Camera | None = None, R: Array | None = None
+    ) -> None:
+        self.camera = camera or lens
+        self._lens, self._R = lens, np.eye(3) if R is None else R
+        self._info = info if camera is not None or is_distorted(info) else None
         self._shape: tuple[int, ...] = ()
 
     def undistort(self, image: Grey) -> Grey:
@@ -280,7 +287,8 @@ class RawCamera:
         if self._info is None:
             return image
         if image.shape != self._shape:
-            self._maps, self._shape = _maps(self._info, self.camera, image.shape), image.shape
+            self._maps = _maps(self._info, self._lens, self.camera, self._R, image.shape)
+            self._shape = image.shape
         warped = cv2.remap(image, *self._maps, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
         return np.asarray(warped, dtype=np.uint8)
 
@@ -291,7 +299,7 @@ def raw_camera(info: CameraInfo) -> RawCamera:
     if not np.isfinite(np.array(info.d, dtype=np.float64)).all():
         raise _refused(info, "has a D that is not finite: calibrate again")
     if is_distorted(info):
-        _coefficients(info)
+        coefficients(info)
     return RawCamera(camera, info)
 
 
@@ -369,7 +377,7 @@ def _camera(info: CameraInfo, matrix: Array) -> Camera:
         raise _refused(info, f"cannot be used: {error}") from None
 
 
-def _coefficients(info: CameraInfo) -> Array:
+def coefficients(info: CameraInfo) -> Array:
     """D, with the zeros that drivers leave out."""
     lengths = (4,) if info.distortion_model == FISHEYE else (4, 5, 8, 12, 14)
     if info.distortion_model not in (FISHEYE, *OPENCV_MODELS):
@@ -389,12 +397,13 @@ def _coefficients(info: CameraInfo) -> Array:
     return np.pad(D, (0, fits[0] - len(D)))
 
 
-def _maps(info: CameraInfo, camera: Camera, shape: tuple[int, ...]) -> Maps:
-    K = np.array([[camera.fx, 0.0, camera.cx], [0.0, camera.fy, camera.cy], [0.0, 0.0, 1.0]])
+def _maps(
+    info: CameraInfo, lens: Camera, camera: Camera, R: Array, shape: tuple[int, ...]
+) -> Maps:
     fisheye = info.distortion_model == FISHEYE
     make = cv2.fisheye.initUndistortRectifyMap if fisheye else cv2.initUndistortRectifyMap
     size = (shape[1], shape[0])
-    first, second = make(K, _coefficients(info), np.eye(3), K, size, cv2.CV_32FC1)
+    first, second = make(lens.matrix, coefficients(info), R, camera.matrix, size, cv2.CV_32FC1)
     return first.astype(np.float32), second.astype(np.float32)
 
 

@@ -3,7 +3,8 @@
     SCENE/TrainSplit.txt, SCENE/TestSplit.txt      lines `sequence1`, `sequence2`, ...
     SCENE/seq-01/frame-000000.color.png            and frame-000000.pose.txt, T_w_c as 4 x 4
 
-A folder of frames without splits is read as one sequence: its last fifth is the test set.
+A folder of frames without splits is read as one sequence: its last fifth is the test set. One
+sequence is also a source of frames, `open_sequence`.
 """
 
 from __future__ import annotations
@@ -11,12 +12,15 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from os import PathLike
 from pathlib import Path
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from hydranet_ros.datasets.camera_files import CameraFile, find_camera
+from hydranet_ros.datasets.image_folder import ImageFolder, Listed
 from hydranet_ros.errors import FileError
 from hydranet_ros.files import LARGEST_IMAGE_FILE, image_size, read_bytes, read_lines, read_text
 from hydranet_ros.geometry import lie
@@ -28,6 +32,11 @@ SCENES = ("chess", "fire", "heads", "office", "pumpkin", "redkitchen", "stairs")
 SUFFIXES = (".color.png", ".color.jpg")
 VALIDATION_SHARE, TEST_SHARE = 0.1, 0.2
 _LARGEST_POSE = 1 << 16  # bytes of a file
+# As documented for the set: a Kinect of 585 px with the centre in the middle, 30 frames a second.
+KINECT = [585.0, 0.0, 320.0, 0.0, 585.0, 240.0, 0.0, 0.0, 1.0]
+KINECT_SIZE = 640, 480
+RATE_HZ = 30
+_NUMBERED = re.compile(r"frame-(\d{1,9})\.color\.(?:png|jpg)")
 
 
 @dataclass(eq=False)
@@ -141,14 +150,76 @@ def _load(paths: list[Path], size: int) -> Frames:
 
 def _rotation(image: Path) -> Array:
     """C_w_c from the pose file beside an image."""
-    path = image.with_name(image.name.partition(".")[0] + ".pose.txt")
+    return _pose(_pose_file(image))[:3, :3]
+
+
+def _pose_file(image: Path) -> Path:
+    return image.with_name(image.name.partition(".")[0] + ".pose.txt")
+
+
+def _pose(path: Path) -> Array:
+    """T_w_c, (4, 4)."""
     try:
         pose = np.array([float(value) for value in read_text(path, _LARGEST_POSE).split()])
     except ValueError as error:
         raise FileError(path, str(error)) from None
     if pose.shape != (16,) or not np.isfinite(pose).all():
         raise FileError(path, f"expected 16 finite numbers, got {pose.size}")
-    rotation = pose.reshape(4, 4)[:3, :3]
+    rotation, translation = pose.reshape(4, 4)[:3, :3], pose.reshape(4, 4)[:3, 3]
     if np.abs(rotation @ rotation.T - np.eye(3)).max() > 1e-2 or np.linalg.det(rotation) < 0.0:
         raise FileError(path, "is not a rigid-body pose: its rotation is not orthonormal")
-    return lie.project_to_so3(rotation)
+    return lie.se3_from(lie.project_to_so3(rotation), translation)
+
+
+# --- a sequence as a source ----------------------------------------------------------------------
+
+
+def find_sequence(folder: Path) -> Path | None:
+    """The folder of frames: this one, or `seq` in it."""
+    for each in (folder, folder / "seq"):
+        if each.is_dir() and any(each.glob("frame-*.color.*")):
+            return each
+    return None
+
+
+def open_sequence(
+    folder: str | PathLike[str],
+    poses: str | PathLike[str] | None = None,
+    max_frames: int | None = None,
+    cameras: str = "mono",
+    camera: str | PathLike[str] | None = None,
+) -> ImageFolder:
+    """Read the colour images of one sequence as grey ones.
+
+    The set has no stamps: frame n is at n / 30 s. A frame without a pose has no truth.
+    """
+    folder = find_sequence(Path(folder)) or Path(folder)
+    if cameras == "stereo":
+        raise FileError(folder, "has one camera, no stereo pair")
+    file = find_camera(folder, camera)
+    if file is None:
+        file = CameraFile(folder / "frame-000000", KINECT, [], "plumb_bob", *KINECT_SIZE)
+    lens = file.raw_camera()
+    images = _numbered(folder)[:max_frames]
+    source = ImageFolder(folder, [(each,) for each in images], lens.camera, [(file, lens)])
+    if poses is not None:
+        source.set_truth(poses)
+        return source
+    files = [_pose_file(path) for _, path in images]
+    if any(path.is_file() for path in files):
+        unknown = np.full((4, 4), np.nan)
+        source.T_w_c = np.array([_pose(p) if p.is_file() else unknown for p in files])
+    return source
+
+
+def _numbered(folder: Path) -> list[Listed]:
+    found: dict[int, Path] = {}
+    for path in _frames(folder):
+        match = _NUMBERED.fullmatch(path.name)
+        if match is None:
+            raise FileError(path, "expected a name like frame-000000.color.png")
+        stamp = int(match[1]) * 10**9 // RATE_HZ
+        if stamp in found:
+            raise FileError(path, "is there twice: keep one image of each frame")
+        found[stamp] = path
+    return sorted(found.items())

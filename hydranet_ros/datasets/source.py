@@ -1,7 +1,8 @@
-"""Where frames come from: a folder in KITTI's layout, a rosbag2, or the simulated street.
+"""Where frames come from: a folder of images, a rosbag2, or the simulated street.
 
 A source knows its camera, how many frames it has, and the true poses where there are any;
 iterating gives the frames. What can be checked without reading images is checked when it is made.
+Which data set a folder is from is told by its layout.
 """
 
 from __future__ import annotations
@@ -15,19 +16,32 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from hydranet_ros.datasets.euroc import is_euroc, open_euroc
 from hydranet_ros.datasets.kitti import KittiFolder
-from hydranet_ros.errors import HydraNetError, require
+from hydranet_ros.datasets.seven_scenes import find_sequence, open_sequence
+from hydranet_ros.datasets.tum import is_listed, open_listed
+from hydranet_ros.errors import FileError, HydraNetError, require
 from hydranet_ros.files import unreadable
 from hydranet_ros.geometry.camera import Camera, Frame, StereoCamera
 from hydranet_ros.geometry.lie import Array
+from hydranet_ros.geometry.trajectory import Trajectory
 
 STREET = "street"
 BAG_METADATA = "metadata.yaml"
 BAG_SUFFIXES = (".mcap", ".db3")
+KITTI_PARTS = ("image_0", "image_1", "calib.txt", "times.txt")
+LAYOUTS = (
+    "image_0, calib.txt, times.txt (KITTI), mav0/cam0/data.csv (EuRoC), rgb.txt (TUM), "
+    "frame-NNNNNN.color.png (7-Scenes) or images.txt"
+)
 
 
 class Source(Protocol):
-    """Frames in order, their camera, and the truth where it is known."""
+    """Frames in order, their camera, and the truth where it is known.
+
+    `T_w_c` is None where no truth is known, and has NaN for the frames that it is not known of:
+    `true_trajectory` leaves those out.
+    """
 
     name: str
     unmatched: int  # images without the other half of their pair
@@ -50,17 +64,21 @@ def open_source(
     left_topic: str | None = None,
     right_topic: str | None = None,
     cameras: str = "stereo",
+    camera: str | PathLike[str] | None = None,
 ) -> Source:
-    """A KITTI folder or a rosbag2 by its path, or the simulated street by the name `street`.
+    """A folder of images or a rosbag2 by its path, or the simulated street by the name `street`.
 
     The image topics of a bag are found by type and name where they are not given. With `cameras`
-    "mono" one camera is enough.
+    "mono" one camera is enough. `camera` is a calibration (camera_info YAML) for a folder that has
+    none, or a better one.
     """
     if name == STREET:
         if poses is not None:
             raise HydraNetError("--poses: the simulated street knows its own poses")
+        _refuse(camera, "the simulated street knows its own camera")
         return SimulatedStreet(max_frames)
     if is_bag(name):
+        _refuse(camera, "a rosbag2 has camera_info")
         require("a rosbag2", "rosbags")
         from hydranet_ros.datasets.rosbag import Bag
 
@@ -69,12 +87,50 @@ def open_source(
         folder = Path(name).is_dir()
     except (OSError, ValueError) as error:
         raise unreadable(name, error) from None
-    if folder:
-        return KittiFolder(name, poses, max_frames, cameras)
-    raise HydraNetError(
-        f"{name}: is not a folder with image_0, image_1, calib.txt, times.txt, nor a rosbag2, "
-        f"nor '{STREET}'"
-    )
+    if not folder:
+        raise HydraNetError(
+            f"{name}: is not a folder of images, nor a rosbag2, nor '{STREET}'; a folder has "
+            f"{LAYOUTS}"
+        )
+    try:
+        return _open_folder(Path(name), poses, max_frames, cameras, camera)
+    except OSError as error:
+        raise unreadable(name, error) from None
+
+
+def _open_folder(
+    folder: Path,
+    poses: str | PathLike[str] | None,
+    max_frames: int | None,
+    cameras: str,
+    camera: str | PathLike[str] | None,
+) -> Source:
+    if any((folder / part).exists() for part in KITTI_PARTS):
+        _refuse(camera, "a KITTI folder has calib.txt")
+        return KittiFolder(folder, poses, max_frames, cameras)
+    for found, read in (
+        (is_euroc, open_euroc),
+        (is_listed, open_listed),
+        (find_sequence, open_sequence),
+    ):
+        if found(folder):
+            return read(folder, poses, max_frames, cameras, camera)
+    raise FileError(folder, f"has no images in a known layout: {LAYOUTS}")
+
+
+def _refuse(camera: str | PathLike[str] | None, why: str) -> None:
+    if camera is not None:
+        raise HydraNetError(f"--camera: {why}")
+
+
+def true_trajectory(source: Source, count: int | None = None) -> Trajectory | None:
+    """The true poses that are known of the first `count` frames; None where there are none."""
+    if source.T_w_c is None:
+        return None
+    rows = np.flatnonzero(np.isfinite(source.T_w_c[:count]).all(axis=(1, 2)))
+    if not len(rows):
+        return None
+    return Trajectory(source.T_w_c[rows], source.stamps_ns[rows], "the truth")
 
 
 def is_bag(name: str | PathLike[str]) -> bool:

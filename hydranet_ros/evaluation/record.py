@@ -16,10 +16,18 @@ from hydranet_ros.errors import HydraNetError
 from hydranet_ros.geometry import lie, metrics
 from hydranet_ros.geometry.estimates import RelativeRotation
 from hydranet_ros.geometry.lie import Array
-from hydranet_ros.geometry.metrics import Alignment, RotationFigures, TrajectoryErrors
+from hydranet_ros.geometry.metrics import (
+    Alignment,
+    BlockFigures,
+    RotationFigures,
+    TrajectoryErrors,
+)
 from hydranet_ros.geometry.odometer import chain
 from hydranet_ros.geometry.stamps import Stamps
 from hydranet_ros.geometry.trajectory import Trajectory, associate
+
+# Over so many frames the rotations of a run are chained for its figures.
+BLOCK_FRAMES = (1, 10, 50, 100)
 
 Interval = tuple[int, int]
 """The stamps that a motion begins and ends at, in ns."""
@@ -181,6 +189,43 @@ def rotation_figures(
     """The figures of rotations; a part of the path without rotations is cut out of it."""
     known, path = _with_truth(rotations, truth)
     return metrics.evaluate_rotations(*stacked(known), path) if known else None
+
+
+def rotation_blocks(
+    rotations: Iterable[RelativeRotation],
+    truth: Trajectory,
+    stamps_ns: Stamps,
+    lengths: Sequence[int] = BLOCK_FRAMES,
+) -> dict[int, BlockFigures]:
+    """The figures of rotations chained over blocks of the frames at `stamps_ns`, by length.
+
+    A block with a frame that has no rotation from the one before, or no truth, is left out.
+    """
+    arrays = on_frames(rotations, truth, stamps_ns)
+    found = {length: metrics.block_figures(*arrays, length) for length in lengths}
+    return {length: figures for length, figures in found.items() if figures is not None}
+
+
+def on_frames(
+    rotations: Iterable[RelativeRotation], truth: Trajectory, stamps_ns: Stamps
+) -> tuple[Array, Array, Array]:
+    """C_2_1, Sigma_2_1 and the true C_2_1 from each frame to the next, (N - 1, 3, 3).
+
+    NaN where one is not known.
+    """
+    count = max(len(stamps_ns) - 1, 0)
+    C, Sigma, C_gt = (np.full((count, 3, 3), np.nan) for _ in range(3))
+    frames = {int(stamp): row for row, stamp in enumerate(stamps_ns)}
+    for each in rotations:
+        row = frames.get(each.stamp_1_ns)
+        if row is not None and frames.get(each.stamp_2_ns) == row + 1:
+            C[row], Sigma[row] = each.C_2_1, each.Sigma_2_1
+    rows = _rows(truth)
+    for i in range(count):
+        first, last = (rows.get(int(stamp)) for stamp in stamps_ns[i : i + 2])
+        if first is not None and last is not None:
+            C_gt[i] = truth.T_w_c[last, :3, :3].T @ truth.T_w_c[first, :3, :3]
+    return C, Sigma, C_gt
 
 
 def stacked(rotations: Sequence[RelativeRotation]) -> tuple[Array, Array, Array]:

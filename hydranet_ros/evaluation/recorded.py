@@ -12,7 +12,7 @@ import numpy as np
 
 from hydranet_ros.datasets.bag_files import header_stamp, read_messages
 from hydranet_ros.datasets.bag_messages import pose_of, rotation_of, turn_of, unpack
-from hydranet_ros.datasets.source import Source
+from hydranet_ros.datasets.source import Source, true_trajectory
 from hydranet_ros.errors import HydraNetError
 from hydranet_ros.evaluation.record import (
     Consistency,
@@ -25,6 +25,7 @@ from hydranet_ros.geometry import lie, metrics
 from hydranet_ros.geometry.camera import T_BASE_OPTICAL
 from hydranet_ros.geometry.estimates import RelativeRotation
 from hydranet_ros.geometry.lie import Array
+from hydranet_ros.geometry.stamps import Stamps
 from hydranet_ros.geometry.trajectory import Trajectory
 
 ROTATION = "/hydranet_node/relative_rotation"
@@ -106,7 +107,9 @@ def agreement(
 def summary(run: RecordedRun, source: Source) -> tuple[dict[str, Any], RunRecord]:
     """The figures of a run, and the record that its report is made from."""
     paths = {"vo": camera_poses(run.topic(VO)), "fused": camera_poses(run.topic(FUSED))}
-    stamps = [s for s in source.stamps_ns.tolist() if all(s in path for path in paths.values())]
+    truth = true_trajectory(source)
+    frames = source.stamps_ns if truth is None else _stamps(truth)
+    stamps = [s for s in frames.tolist() if all(s in path for path in paths.values())]
     if len(stamps) < 2:
         counts = ", ".join(f"{len(path)} of {name}" for name, path in paths.items())
         raise HydraNetError(f"too few results to show: {counts}: see the logs of the nodes")
@@ -116,7 +119,6 @@ def summary(run: RecordedRun, source: Source) -> tuple[dict[str, Any], RunRecord
         "hydranet": network_rotations(run),
         "fused": odometry_rotations(run.topic(FUSED)),
     }
-    truth = _truth(source)
     errors = {} if truth is None else _rotation_errors(rotations, truth)
     figures = _figures(run, source)
     if truth is not None:
@@ -125,7 +127,7 @@ def summary(run: RecordedRun, source: Source) -> tuple[dict[str, Any], RunRecord
             figures[name] = evaluate(estimate, truth, "first", tolerance_s=0.0).as_dict()
             # Of the rotations: three degrees of freedom.
             figures[name]["nees"] = float(errors[name].nees.mean()) if name in errors else None
-    rows = np.searchsorted(source.stamps_ns, stamps)
+    rows = np.searchsorted(frames, stamps)
     record = RunRecord(
         title=f"HydraNet demonstration: {source.name}",
         stamps_ns=np.array(stamps, dtype=np.int64),
@@ -140,10 +142,9 @@ def summary(run: RecordedRun, source: Source) -> tuple[dict[str, Any], RunRecord
     return figures, record
 
 
-def _truth(source: Source) -> Trajectory | None:
-    if source.T_w_c is None:
-        return None
-    return Trajectory(source.T_w_c, source.stamps_ns, "the truth")
+def _stamps(truth: Trajectory) -> Stamps:
+    assert truth.stamps_ns is not None
+    return truth.stamps_ns
 
 
 def _rotation_errors(

@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from hydranet_ros.datasets.source import Source
+from hydranet_ros.datasets.source import Source, true_trajectory
 from hydranet_ros.evaluation.output import ResultsFolder
 from hydranet_ros.evaluation.record import (
     Consistency,
     Interval,
     RunRecord,
     evaluate,
+    rotation_blocks,
     rotation_errors,
     rotation_figures,
     stacked,
@@ -96,7 +97,7 @@ class RunResults:
 
     def __init__(self, source: Source, pipeline: Pipeline) -> None:
         self.name, self.unmatched = source.name, source.unmatched
-        self._T_w_c_gt = source.T_w_c
+        self._source = source
         self.stamps_ns: list[int] = []
         self.odometry = None if pipeline.vo is None else OdometryPath()
         self.fused = None if pipeline.fusion is None else FusedPath(pipeline.fusion)
@@ -128,10 +129,8 @@ class RunResults:
 
     @property
     def truth(self) -> Trajectory | None:
-        """The true poses of the frames so far."""
-        if self._T_w_c_gt is None:
-            return None
-        return Trajectory(self._T_w_c_gt[: len(self.stamps_ns)], self.stamps(), "the truth")
+        """The true poses that are known of the frames so far."""
+        return true_trajectory(self._source, len(self.stamps_ns))
 
     def stamps(self) -> Stamps:
         """Of all frames."""
@@ -178,6 +177,8 @@ class RunResults:
         rotations = rotation_figures(self.rotations, truth)
         if rotations is not None:
             yield "rotation", asdict(rotations)
+            blocks = rotation_blocks(self.rotations, truth, self.stamps())
+            yield "rotation_over", {str(length): asdict(each) for length, each in blocks.items()}
         if self.fused is not None:
             estimate = Trajectory(found["fused"], self.stamps(), "fused")
             yield "fused", evaluate(estimate, truth, "first", self.fused.covariances).as_dict()
@@ -210,15 +211,18 @@ class RunResults:
         folder.table("rotation.csv", ["stamp_1_ns", "stamp_2_ns", *"wxyz", *parts], rows)
 
     def write_report(self, folder: ResultsFolder, figures: dict[str, Any]) -> None:
-        """Write the plots and report.html."""
-        truth = self.truth
+        """Write the plots and report.html, of the frames whose truth is known, if it is of any."""
+        truth, stamps = self.truth, self.stamps()
+        known = np.ones(len(stamps), dtype=bool)
+        if truth is not None and truth.stamps_ns is not None:
+            known = np.isin(stamps, truth.stamps_ns)
         errors = None if truth is None else rotation_errors(self.rotations, truth)
         write_report(
             folder,
             RunRecord(
                 self.name,
-                self.stamps(),
-                {k: v for k, v in self.trajectories().items() if k != "rotation"},
+                stamps[known],
+                {k: v[known] for k, v in self.trajectories().items() if k != "rotation"},
                 None if truth is None else truth.T_w_c,
                 {} if errors is None else {"rotation": errors},
                 {} if self.fused is None else self.fused.consistency(),

@@ -46,6 +46,18 @@ def figures_table(figures: Mapping[str, Any]) -> str:
             numbers = value if isinstance(value, (tuple, list)) else [value]
             text = " ".join("-" if each is None else f"{each:.4f}" for each in numbers)
             lines.append(f"{name:>20} {text}")
+    if figures.get("rotation_over"):
+        lines.append(blocks_table(figures["rotation_over"]))
+    return "\n".join(lines)
+
+
+def blocks_table(blocks: Mapping[str, Mapping[str, Any]]) -> str:
+    """Rotations chained over blocks of frames: a line per length."""
+    lines = ["rotation over frames:", "  frames blocks  mean deg     NEES   bias deg/frame x y z"]
+    for frames, each in blocks.items():
+        bias = " ".join(f"{value:8.4f}" for value in each["bias_deg"])
+        numbers = f"{each['mean_deg']:9.4f} {each['nees']:8.2f}"
+        lines.append(f"{frames:>8} {each['blocks']:>6} {numbers}   {bias}")
     return "\n".join(lines)
 
 

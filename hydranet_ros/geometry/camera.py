@@ -46,6 +46,11 @@ class Camera:
         if self.fx <= 0.0 or self.fy <= 0.0:
             raise ValueError(f"focal lengths must be positive, got fx {self.fx}, fy {self.fy}")
 
+    @property
+    def matrix(self) -> Array:
+        """K, (3, 3)."""
+        return np.array([[self.fx, 0.0, self.cx], [0.0, self.fy, self.cy], [0.0, 0.0, 1.0]])
+
     def normalise(self, pixels: ArrayLike) -> Array:
         """(..., 2) pixels -> (..., 2) normalised image coordinates x/z, y/z."""
         return (np.asarray(pixels, dtype=np.float64) - (self.cx, self.cy)) / (self.fx, self.fy)

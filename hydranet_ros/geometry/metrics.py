@@ -16,6 +16,7 @@ import numpy as np
 
 from hydranet_ros.errors import HydraNetError
 from hydranet_ros.geometry import lie
+from hydranet_ros.geometry.estimates import compose_with_covariance
 from hydranet_ros.geometry.lie import Array
 from hydranet_ros.geometry.odometer import chain
 
@@ -123,6 +124,61 @@ def rotation_errors(C_2_1: Array, T_w_c_gt: Array) -> Array:
     """Log(C_est C_gt^-1), (N - 1, 3): left perturbations, as the covariances are."""
     C_gt = (lie.se3_inverse(T_w_c_gt[1:]) @ T_w_c_gt[:-1])[:, :3, :3]
     return lie.so3_log(C_2_1 @ lie.so3_inverse(C_gt))
+
+
+@dataclass(frozen=True)
+class BlockFigures:
+    """Of rotations chained over blocks of frames that do not overlap.
+
+    blocks     how many were whole
+    mean_deg   mean angle to the true rotation of a block
+    nees       of a block's error under the summed covariances; 3 if errors are white and honest
+    bias_deg   mean of a block's error vector, per axis and frame
+    """
+
+    blocks: int
+    mean_deg: float
+    nees: float
+    bias_deg: tuple[float, float, float]
+
+
+def block_figures(
+    C_2_1: Array, Sigma_2_1: Array, C_2_1_gt: Array, frames: int
+) -> BlockFigures | None:
+    """Compare (M, 3, 3) consecutive rotations, NaN where one is not known, over blocks."""
+    phi, Sigma = block_errors(C_2_1, Sigma_2_1, C_2_1_gt, frames)
+    if not len(phi):
+        return None
+    x, y, z = np.rad2deg(phi.mean(axis=0)) / frames
+    return BlockFigures(
+        len(phi),
+        float(np.rad2deg(np.linalg.norm(phi, axis=1)).mean()),
+        float(nees(phi, Sigma).mean()),
+        (float(x), float(y), float(z)),
+    )
+
+
+def block_errors(
+    C_2_1: Array, Sigma_2_1: Array, C_2_1_gt: Array, frames: int
+) -> tuple[Array, Array]:
+    """Log(C_est C_gt^-1) over blocks, (B, 3), with covariances (B, 3, 3) in the last frame.
+
+    C = C_n ... C_1 and Sigma = sum A_i Sigma_i A_i^T with A_i = C_n ... C_(i+1), as if errors were
+    independent. A block in which anything is not known is left out.
+    """
+    count = len(C_2_1) // frames
+    blocks = [
+        each[: count * frames].reshape(count, frames, 3, 3)
+        for each in (C_2_1, Sigma_2_1, C_2_1_gt)
+    ]
+    whole = np.logical_and.reduce([np.isfinite(each).all(axis=(1, 2, 3)) for each in blocks])
+    C, Sigma, C_gt = (each[whole] for each in blocks)
+    estimate = truth = np.tile(np.eye(3), (len(C), 1, 1))
+    total = np.zeros((len(C), 3, 3))
+    for i in range(frames):
+        estimate, total = compose_with_covariance(C[:, i], Sigma[:, i], estimate, total)
+        truth = C_gt[:, i] @ truth
+    return lie.so3_log(estimate @ lie.so3_inverse(truth)), total
 
 
 def _median_deg(covariances: Array) -> float:

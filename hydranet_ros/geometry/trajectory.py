@@ -1,6 +1,6 @@
-"""Trajectories and the files they live in: KITTI and TUM text, and arrays in .npz archives.
+"""Trajectories and the files they live in: KITTI, TUM, EuRoC text, and arrays in .npz archives.
 
-A trajectory is the pose of the camera in the world, `T_w_c`, at each frame. All three readers
+A trajectory is the pose of the camera in the world, `T_w_c`, at each frame. All readers
 check what they read, because a wrong trajectory evaluates to a plausible number.
 """
 
@@ -30,6 +30,10 @@ from hydranet_ros.geometry.stamps import Stamps, nearest_rows
 
 KITTI_COLUMNS = 12
 TUM_COLUMNS = 8
+EUROC_COLUMNS = 17  # ns, position, quaternion w x y z, then velocity and biases
+# The truth is not known in a gap that is longer than so many of its usual steps, and than this.
+GAP_STEPS, GAP_NS = 4.0, 100_000_000
+SAME_NS = 1_000  # seconds since 1970 in a file are rounded to less
 LATEST_S = 9e9  # 64 bits hold so many seconds in nanoseconds
 FARTHEST_M = 1e9  # beyond it, squares and products of poses lose what is near
 LARGEST_ARRAY = 64 << 20  # bytes of an array: half a million poses
@@ -60,12 +64,38 @@ class Trajectory:
         stamps = None if self.stamps_ns is None else self.stamps_ns[rows]
         return Trajectory(self.T_w_c[rows], stamps, self.name)
 
+    def at(self, stamps_ns: Stamps) -> Array:
+        """The poses at other stamps, interpolated on SO(3) and R^3 between two neighbours.
+
+        C = C_a Exp(s Log(C_a^-1 C_b)), r = r_a + s (r_b - r_a). Where there is no pose on both
+        sides, or they are far apart, the pose is not known: NaN.
+        """
+        if self.stamps_ns is None:
+            raise ValueError(f"{self.name} has no stamps to interpolate between")
+        known, T = self.stamps_ns, np.full((len(stamps_ns), 4, 4), np.nan)
+        rows, apart = nearest_rows(known, stamps_ns)
+        T[apart <= SAME_NS] = self.T_w_c[rows[apart <= SAME_NS]]
+        if len(known) < 2:
+            return T
+        longest = max(GAP_NS, GAP_STEPS * float(np.median(np.diff(known))))
+        after = np.clip(np.searchsorted(known, stamps_ns), 1, len(known) - 1)
+        begin, end = known[after - 1], known[after]
+        inside = (begin < stamps_ns) & (stamps_ns < end) & (end - begin <= longest)
+        a, b = self.T_w_c[after - 1][inside], self.T_w_c[after][inside]
+        share = ((stamps_ns - begin) / (end - begin))[inside, None]
+        turn = lie.so3_log(lie.so3_inverse(a[:, :3, :3]) @ b[:, :3, :3])
+        T[inside] = lie.se3_from(
+            a[:, :3, :3] @ lie.so3_exp(share * turn),
+            a[:, :3, 3] + share * (b[:, :3, 3] - a[:, :3, 3]),
+        )
+        return T
+
 
 # --- reading -------------------------------------------------------------------------------------
 
 
 def read_trajectory(source: str | PathLike[str]) -> Trajectory:
-    """Read a KITTI file, a TUM file (told apart by their columns) or `FILE.npz:KEY`."""
+    """Read a KITTI, TUM or EuRoC file (told apart by their columns) or `FILE.npz:KEY`."""
     text = str(source)
     if NPZ_SOURCE.fullmatch(text):
         return _checked(text, read_npz_array(text), None, None)
@@ -73,6 +103,9 @@ def read_trajectory(source: str | PathLike[str]) -> Trajectory:
     numbers, lines = _read_numbers(path)
     if numbers.shape[1] == KITTI_COLUMNS:
         return _checked(text, _poses_from_kitti(numbers), None, lines)
+    if numbers.shape[1] == EUROC_COLUMNS:
+        numbers = numbers[:, [0, 1, 2, 3, 5, 6, 7, 4]]  # the quaternion as x y z w
+        numbers[:, 0] *= 1e-9
     return _checked(
         text, _poses_from_tum(path, numbers, lines), _stamps(path, numbers, lines), lines
     )
@@ -219,10 +252,11 @@ def _read_numbers(path: Path) -> tuple[Array, list[int]]:
 
 
 def _row(path: Path, line: int, content: list[str], columns: int | None) -> list[float]:
-    expected = (KITTI_COLUMNS, TUM_COLUMNS) if columns is None else (columns,)
+    first = (KITTI_COLUMNS, TUM_COLUMNS, EUROC_COLUMNS)
+    expected = first if columns is None else (columns,)
     if len(content) not in expected:
         wanted = (
-            f"{KITTI_COLUMNS} numbers (KITTI) or {TUM_COLUMNS} (TUM)"
+            f"{KITTI_COLUMNS} numbers (KITTI), {TUM_COLUMNS} (TUM) or {EUROC_COLUMNS} (EuRoC)"
             if columns is None
             else f"{columns} numbers as on the first line"
         )

@@ -16,7 +16,7 @@ from hydranet_ros.cli import __main__ as cli
 from hydranet_ros.datasets.source import SimulatedStreet
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.camera import Frame
-from hydranet_ros.geometry.trajectory import read_trajectory, write_kitti
+from hydranet_ros.geometry.trajectory import read_trajectory, write_kitti, write_tum
 from hydranet_ros.pipeline import PipelineConfig
 from hydranet_ros.settings import dump
 
@@ -142,14 +142,58 @@ def test_one_camera_is_enough_for_rotations(
         assert found == expected, name
 
 
-@pytest.mark.parametrize("arguments", [[], ["--cameras", "mono"], ["--only", "vo"]])
+def test_one_camera_without_a_pair_gives_the_rotation_alone(
+    one_camera: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["run", str(one_camera), "--cameras", "mono", "--out", str(tmp_path)]) == 0
+    text = capsys.readouterr().out
+    assert "no pair of cameras: the rotation alone" in text
+    assert "rotation over frames:" in text
+    metrics = json.loads((tmp_path / "metrics.json").read_text())
+    assert metrics["rotation_over"]["1"]["blocks"] == 3
+    assert list(metrics["rotation_over"]["1"]) == ["blocks", "mean_deg", "nees", "bias_deg"]
+    assert yaml.safe_load((tmp_path / "config.yaml").read_text())["parts"] == "rotation"
+
+
+def test_a_folder_without_calibration_is_given_one(
+    one_camera: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Frames of the street as a list: the same rotations, and no truth for half of them."""
+    source, folder = SimulatedStreet(4), tmp_path / "listed"
+    folder.mkdir()
+    names = [path.name for path in sorted((one_camera / "image_0").iterdir())]
+    (one_camera / "image_0").rename(folder / "image")
+    stamps = [stamp + 10**18 for stamp in source.stamps_ns.tolist()]
+    lines = [f"{s // 10**9}.{s % 10**9:09d} image/{n}" for s, n in zip(stamps, names, strict=True)]
+    (folder / "images.txt").write_text("\n".join(lines))
+    c = source.camera.left
+    height, width = next(iter(source)).left.shape
+    data = [c.fx, 0.0, c.cx, 0.0, c.fy, c.cy, 0.0, 0.0, 1.0]
+    camera = {"image_width": width, "image_height": height, "camera_matrix": {"data": data}}
+    (tmp_path / "camera.yaml").write_text(yaml.safe_dump(camera))
+    command = ["run", str(folder), "--cameras", "mono"]
+    assert cli.main(command) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "camera.yaml: is missing" in error
+    write_tum(folder / "groundtruth.txt", source.T_w_c[:3], stamps[:3])
+    command += ["--camera", str(tmp_path / "camera.yaml"), "--out", str(tmp_path / "out")]
+    assert cli.main(command) == 0
+    capsys.readouterr()
+    figures = json.loads((tmp_path / "out" / "metrics.json").read_text())
+    assert (figures["frames"], figures["rotation_over"]["1"]["blocks"]) == (4, 2)
+    assert figures["rotation"]["mean_deg"] < 0.1
+    assert (tmp_path / "out" / "report.html").is_file()
+
+
+@pytest.mark.parametrize("arguments", [[], ["--cameras", "stereo"], ["--only", "vo"]])
 def test_odometry_says_that_it_needs_a_pair(
     one_camera: Path, arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["run", str(one_camera), *arguments]) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1
-    assert "stereo odometry needs a pair: with one camera use --only rotation" in error
+    assert "stereo odometry needs a pair: with one camera use --cameras mono" in error
 
 
 def test_a_real_sequence(data: Path) -> None:
@@ -158,7 +202,8 @@ def test_a_real_sequence(data: Path) -> None:
         pytest.skip(f"no sequence at {sequence}")
     done = run(str(sequence), "--frames", "150", "--json")
     figures = json.loads(done.stdout)
-    assert list(figures)[2:] == ["unmatched", "lost", "vo", "rotation", "fused"]
+    names = ["unmatched", "lost", "vo", "rotation", "rotation_over", "fused"]
+    assert list(figures)[2:] == names
     assert (figures["frames"], figures["lost"]) == (150, 0)
     assert figures["rotation"]["mean_deg"] < 0.06
     assert figures["fused"]["f2f_deg"] <= 1.05 * figures["vo"]["f2f_deg"]
@@ -167,6 +212,20 @@ def test_a_real_sequence(data: Path) -> None:
     assert figures["vo"]["devkit_deg_per_100m"] < 0.6
     assert figures["vo"]["f2f_deg"] < 0.04
     assert 3.0 <= figures["vo"]["nees"] <= 12.0
+
+
+@pytest.mark.parametrize(("name", "frames"), [("euroc", 25), ("seven_scenes", 25)])
+def test_real_rooms_and_flights(
+    data: Path, name: str, frames: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if not (data / name).is_dir():
+        pytest.skip(f"no {name} in {data}")
+    command = ["run", str(data / name), "--only", "rotation", "--frames", str(frames), "--json"]
+    assert cli.main(command) == 0
+    figures = json.loads(capsys.readouterr().out)["rotation_over"]
+    assert (figures["1"]["blocks"], figures["10"]["blocks"]) == (frames - 1, 2)
+    assert figures["1"]["mean_deg"] < 0.3
+    assert figures["10"]["mean_deg"] < 3.0
 
 
 @pytest.mark.slow
@@ -218,7 +277,8 @@ def test_rotations_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     out, err = capsys.readouterr()
     assert err == ""
     figures = json.loads(out)
-    assert list(figures) == ["frames", "ms_median", "unmatched", "rotation"]
+    assert list(figures) == ["frames", "ms_median", "unmatched", "rotation", "rotation_over"]
+    assert list(figures["rotation_over"]) == ["1", "10"]
     assert list(figures["rotation"]) == [
         "mean_deg",
         "nll",
@@ -259,7 +319,7 @@ def test_what_the_network_lacks_is_one_line(
     ("arguments", "why"),
     [
         (["nowhere"], "nowhere: is not a folder"),
-        (["."], "calib.txt: cannot be read"),
+        (["."], ".: has no images in a known layout: image_0"),
         (["street", "--poses", "x"], "knows its own poses"),
     ],
 )

@@ -77,6 +77,22 @@ def test_a_bag_gives_back_the_source(
     assert len(list(open_source(str(tmp_path / "bag"), max_frames=2))) == 2
 
 
+def test_truth_that_is_not_known_is_not_recorded() -> None:
+    source = SimulatedStreet(4)
+    assert source.T_w_c is not None
+    source.T_w_c = source.T_w_c.copy()
+    source.T_w_c[1] = np.nan
+    messages = list(recorded(source))
+    assert len(messages) == ros.message_count(source)
+    truth = [unpack(each) for each in messages if each.topic == ros.GROUND_TRUTH]
+    assert [ros.stamp_of(each.header.stamp) for each in truth] == source.stamps_ns[
+        [0, 2, 3]
+    ].tolist()
+    speeds = [abs(each.twist.twist.linear.z) for each in truth]
+    assert speeds[:2] == [0.0, 0.0]  # the frame before is not known
+    assert speeds[2] > 1.0
+
+
 def test_a_single_storage_file_is_a_bag(tmp_path: Path, frames: list[Message]) -> None:
     write_bag(tmp_path / "bag", frames)
     (file,) = (tmp_path / "bag").glob("*.mcap")

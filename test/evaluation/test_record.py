@@ -9,7 +9,12 @@ import numpy as np
 import pytest
 
 from hydranet_ros.errors import HydraNetError
-from hydranet_ros.evaluation.record import evaluate, rotation_errors, rotation_figures
+from hydranet_ros.evaluation.record import (
+    evaluate,
+    rotation_blocks,
+    rotation_errors,
+    rotation_figures,
+)
 from hydranet_ros.geometry import lie, metrics
 from hydranet_ros.geometry.estimates import RelativeRotation
 from hydranet_ros.geometry.odometer import chain
@@ -124,3 +129,16 @@ def test_without_truth_there_are_no_errors() -> None:
     elsewhere = Trajectory(TRUTH.T_w_c, STAMPS + 1, "elsewhere")
     assert rotation_errors(rotations(noisy()), elsewhere) is None
     assert rotation_figures([], TRUTH) is None
+
+
+def test_blocks_are_of_frames_that_have_a_rotation_and_the_truth() -> None:
+    every = rotations(noisy())
+    whole = rotation_blocks(every, TRUTH, STAMPS, (1, 10, 10 * N))
+    assert list(whole) == [1, 10]  # none is so long
+    assert (whole[1].blocks, whole[10].blocks) == (N - 1, (N - 1) // 10)
+    assert whole[10].nees == pytest.approx(3.0, abs=4.0 * np.sqrt(6.0 / whole[10].blocks))
+    lost = rotation_blocks([*every[:33], *every[34:]], TRUTH, STAMPS, (1, 10))
+    assert (lost[1].blocks, lost[10].blocks) == (N - 2, (N - 1) // 10 - 1)
+    late = TRUTH.select(np.arange(15, N))
+    assert rotation_blocks(every, late, STAMPS, (10,))[10].blocks == (N - 1) // 10 - 2
+    assert rotation_blocks([], TRUTH, STAMPS) == {}

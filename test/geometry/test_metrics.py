@@ -215,3 +215,57 @@ def test_figures_of_rotations() -> None:
     exact = metrics.evaluate_rotations(steps[:, :3, :3], Sigma, 0.25 * Sigma, truth)
     assert exact.mean_deg < 1e-5
     assert exact.seg_deg_per_100m == pytest.approx(0.0, abs=1e-5)
+
+
+def turns(count: int, seed: int = 0) -> np.ndarray:
+    return lie.so3_exp(np.random.default_rng(seed).normal(0.0, 0.05, (count, 3)))
+
+
+COVARIANCE = np.array([[4.0, 1.0, 0.0], [1.0, 2.0, -0.5], [0.0, -0.5, 1.0]]) * 1e-6
+
+
+def test_white_errors_are_honest_over_any_number_of_frames() -> None:
+    """Monte Carlo: summed in the last frame's axes, the covariance is that of the block."""
+    truth, rng = turns(60_000), np.random.default_rng(1)
+    Sigma = np.tile(COVARIANCE, (len(truth), 1, 1))
+    estimate = lie.so3_exp(rng.multivariate_normal(np.zeros(3), COVARIANCE, len(truth))) @ truth
+    for frames in (1, 10, 50, 100):
+        found = metrics.block_figures(estimate, Sigma, truth, frames)
+        assert found is not None
+        assert found.blocks == len(truth) // frames
+        # Four standard deviations of the mean of chi-square with three degrees of freedom.
+        assert found.nees == pytest.approx(3.0, abs=4.0 * np.sqrt(6.0 / found.blocks))
+        assert np.abs(found.bias_deg).max() < 4.0 * np.degrees(2e-3 / np.sqrt(len(truth)))
+
+
+def test_errors_that_persist_show_over_many_frames() -> None:
+    truth = np.tile(np.eye(3), (2000, 1, 1))
+    Sigma = np.tile(COVARIANCE, (2000, 1, 1))
+    held = np.random.default_rng(2).multivariate_normal(np.zeros(3), COVARIANCE, 20)
+    estimate = lie.so3_exp(np.repeat(held, 100, axis=0))
+    one, ten, hundred = (metrics.block_figures(estimate, Sigma, truth, n) for n in (1, 10, 100))
+    assert one is not None
+    assert ten is not None
+    assert hundred is not None
+    assert ten.nees == pytest.approx(10.0 * one.nees, rel=0.01)
+    assert hundred.nees == pytest.approx(100.0 * one.nees, rel=0.01)
+    np.testing.assert_allclose(hundred.bias_deg, one.bias_deg, rtol=1e-3)
+    np.testing.assert_allclose(one.bias_deg, np.degrees(held.mean(axis=0)), rtol=1e-6)
+    assert hundred.mean_deg == pytest.approx(100.0 * one.mean_deg, rel=1e-3)
+
+
+def test_a_block_is_a_product_and_leaves_out_what_is_not_known() -> None:
+    truth, error = turns(25), lie.so3_exp([1e-3, 2e-3, -1e-3])
+    estimate, Sigma = truth.copy(), np.tile(COVARIANCE, (25, 1, 1))
+    estimate[3] = error @ estimate[3]
+    phi, total = metrics.block_errors(estimate, Sigma, truth, 5)
+    assert phi.shape == (5, 3)
+    after = truth[4]  # the error of the fourth rotation, seen in the fifth's later frame
+    np.testing.assert_allclose(phi[0], after @ [1e-3, 2e-3, -1e-3], atol=1e-9)
+    np.testing.assert_allclose(phi[1:], 0.0, atol=1e-9)
+    carried = [np.linalg.multi_dot([np.eye(3), np.eye(3), *truth[20 + i + 1 : 25][::-1]])
+               for i in range(5)]  # fmt: skip
+    np.testing.assert_allclose(total[4], sum(A @ COVARIANCE @ A.T for A in carried), atol=1e-12)
+    estimate[7], truth[12] = np.nan, np.nan
+    assert len(metrics.block_errors(estimate, Sigma, truth, 5)[0]) == 3
+    assert metrics.block_figures(estimate, Sigma, truth, 50) is None

@@ -68,7 +68,7 @@ def test_chain_inverts_frame_to_frame() -> None:
     [
         ("", None, "empty"),
         ("# only a comment\n\n", None, "empty"),
-        ("1 2 3\n", 1, "expected 12 numbers (KITTI) or 8 (TUM), got 3"),
+        ("1 2 3\n", 1, "expected 12 numbers (KITTI), 8 (TUM) or 17 (EuRoC), got 3"),
         (f"{KITTI_LINE}\n{TUM_LINE}\n", 2, "expected 12 numbers as on the first line, got 8"),
         (f"{KITTI_LINE}\n\n{KITTI_LINE[:-1]}x\n", 3, "could not convert"),
         (f"{KITTI_LINE}\n{KITTI_LINE[:-1]}nan\n", 2, "row 1 is not finite"),
@@ -200,3 +200,37 @@ def test_association_by_row_needs_equal_lengths() -> None:
     walk = random_walk(6)
     with pytest.raises(HydraNetError, match="a has 6 poses and b has 5"):
         associate(Trajectory(walk, None, "a"), Trajectory(walk[:5], None, "b"))
+
+
+def test_poses_between_stamps_lie_on_the_way() -> None:
+    stamps = np.array([0, 10, 20, 30, 1000, 1010]) * 10**7
+    s = stamps[:, None] * 1e-9
+    T = lie.se3_from(lie.so3_exp(s * [0.0, 0.1, 0.2]), s * [1.0, 0.0, 2.0])
+    path = Trajectory(T, stamps, "path")
+    wanted = np.array([-1, 0, 5, 17, 30, 500, 1004, 1010, 1011]) * 10**7
+    found = path.at(wanted)
+    unknown = np.isnan(found).all(axis=(1, 2))
+    # Before, in the long gap, and after.
+    assert unknown.tolist() == [True, False, False, False, False, True, False, False, True]
+    assert np.isfinite(found[~unknown]).all()
+    s = wanted[~unknown, None] * 1e-9
+    expected = lie.se3_from(lie.so3_exp(s * [0.0, 0.1, 0.2]), s * [1.0, 0.0, 2.0])
+    np.testing.assert_allclose(found[~unknown], expected, atol=1e-9)
+    assert np.isfinite(path.at(stamps[-1:] + 500)).all()  # the same instant, rounded
+    assert np.isnan(path.select(np.array([0])).at(wanted)[2]).all()
+    with pytest.raises(ValueError, match="no stamps"):
+        Trajectory(T, None, "rows").at(wanted)
+
+
+def test_a_file_of_euroc(tmp_path: Path) -> None:
+    T = lie.se3_from(lie.so3_exp([[0.1, 0.2, 0.3], [0.2, 0.1, 0.0]]), [[1.0, 2, 3], [4, 5, 6]])
+    wxyz = lie.quaternion_from_matrix(T[:, :3, :3])
+    rows = [
+        f"{10**18 + i * 10**9}," + ",".join(map(str, [*T[i, :3, 3], *wxyz[i], *[0.0] * 9]))
+        for i in range(2)
+    ]
+    (tmp_path / "data.csv").write_text("#timestamp,...\n" + "\n".join(rows))
+    found = read_trajectory(tmp_path / "data.csv")
+    np.testing.assert_allclose(found.T_w_c, T, atol=1e-12)
+    assert found.stamps_ns is not None
+    assert np.abs(found.stamps_ns - [10**18, 10**18 + 10**9]).max() < 500
