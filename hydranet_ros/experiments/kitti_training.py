@@ -139,7 +139,7 @@ def part(pairs: FlowPairs, start: float, end: float, both_ways: bool = True) -> 
     count = len(pairs) // 2
     forward = np.arange(round(start * count), round(end * count))
     rows = np.concatenate([forward, count + forward]) if both_ways else forward
-    return replace(pairs, flow=pairs.flow[rows], phi=pairs.phi[rows])
+    return replace(pairs, cells=pairs.cells[rows], phi=pairs.phi[rows])
 
 
 # --- output --------------------------------------------------------------------------------------

@@ -108,9 +108,9 @@ class FlowBody(nn.Module):
             fine = epipolar.pool(points, flow, mask, texture, 2)
             counted = epipolar.whole(sure, 2)
             with torch.no_grad():
-                first = epipolar.search(epipolar.pool(points, flow, sure, texture, 4))
+                first, ambiguity = epipolar.search(epipolar.pool(points, flow, sure, texture, 4))
             tensor = functional.avg_pool2d(texture, 2).flatten(2)
-            seen = self._seen(fine, first, counted, tensor).unflatten(2, shape)
+            seen = self._seen(fine, first, counted, tensor).view(len(x), -1, *shape)
         near = self.near(seen)
         far = self.look(near)
         up = functional.interpolate(far, shape, mode="bilinear", align_corners=False)
@@ -121,13 +121,13 @@ class FlowBody(nn.Module):
             motion = first
             for _ in range(_REFINEMENTS):
                 motion = epipolar.step(fine, motion, weight, _REFINED_SCALE)
-            root = epipolar.covariance_root(fine, motion, weight, _REFINED_SCALE)
+            root = epipolar.covariance_root(fine, motion, weight, _REFINED_SCALE, ambiguity)
             left = epipolar.residuals(fine, motion)
             across = left.across * left.variance.rsqrt()
             scalars = torch.stack([across.abs() / _RESIDUAL_UNIT, log_weight], dim=1)
             vectors = torch.stack([*(each / _RESIDUAL_UNIT for each in left.f), across], dim=1)
             maps = torch.cat([scalars, vectors], dim=1).clamp(-5.0, 5.0) * counted
-            maps = functional.avg_pool2d(maps.unflatten(2, shape), 2)
+            maps = functional.avg_pool2d(maps.view(len(x), -1, *shape), 2)
         deep = self.review(torch.cat([far, maps[:, :2]], dim=1))
         turned = self.signed(torch.cat([far, maps[:, 2:]], dim=1))
         with torch.autocast(x.device.type, enabled=False):

@@ -32,8 +32,8 @@ class NetworkConfig(Configuration):
     )
     input_shape: tuple[int, ...] = setting(
         (6, 112, 168),
-        "of one sample: channels, rows, columns; one number for body mlp. Body flow takes grids of "
-        "other sizes too, in eights",
+        "of one sample: channels, rows, columns; one number for body mlp. Body flow takes other "
+        "sizes of grid too, in eights",
         1,
         _LARGEST_INPUT,
     )
@@ -114,7 +114,8 @@ class NetworkConfig(Configuration):
             grid = self.grid
             if grid is None or shape != (FLOW_CHANNELS, grid.rows, grid.columns):
                 raise ValueError(
-                    f"input_shape must be ({FLOW_CHANNELS}, rows, columns) of the grid, got {shape}"
+                    f"input_shape must be {FLOW_CHANNELS}, rows and columns of the grid, "
+                    f"got {shape}"
                 )
             if grid.rows % GRID_STEP or grid.columns % GRID_STEP:
                 raise ValueError(

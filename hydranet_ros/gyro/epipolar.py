@@ -15,8 +15,9 @@ Weighted Gauss-Newton over C and t minimises
 with Cauchy's rho. The cost has several minima: a rotation looks like a motion sideways, a plane
 has two solutions. So `search` starts from directions all over the sphere (t and -t are the same
 line), solves for the rotation of each, then for both, and takes the best by one robust cost.
-Nothing prefers a rotation where there is parallax. Where there is none every direction fits, and
-the covariance over all of them says so.
+Nothing prefers a rotation where there is parallax. Where there is none, or little, many directions
+fit about equally well, each with a rotation of its own: `Found.ambiguity` is how far they spread,
+weighed by how well they fit.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ _FREE_STAGES = (  # the scales after each of those
 )
 _FINALISTS = 3  # compared on all cells: a plane's two solutions are nearly equal
 _FINAL_SCALES = (0.0007, 0.0007)
+_TEMPERATURE = 8.0  # costs that differ by this are hardly told apart: errors of cells are alike
 _ALIKE_RAD = 0.005  # rotations closer than this are one solution
 _FAR = 1e6  # a cost that nothing has
 _STIFF = 10.0  # of the length of t, against the mean of the normal matrix
@@ -81,6 +83,13 @@ class CameraMotion(NamedTuple):
 
     C: Tensor
     t: Tensor
+
+
+class Found(NamedTuple):
+    """The best motion, and the covariance (batch, 3, 3) of the rotations that fit as well."""
+
+    motion: CameraMotion
+    ambiguity: Tensor
 
 
 class Residuals(NamedTuple):
@@ -152,13 +161,31 @@ def eigenvalues(texture: Tensor) -> tuple[Tensor, Tensor]:
 # --- the search ----------------------------------------------------------------------------------
 
 
-def search(cells: Cells) -> CameraMotion:
+def search(cells: Cells) -> Found:
     """The best motion of a flow field over all directions, by one robust cost."""
-    motion = _solved(cells, *_promising(_some(cells, _COARSE_CELLS)))
-    many = _repeated(cells, _FINALISTS)
+    solved, cost = _solved(cells, *_promising(_some(cells, _COARSE_CELLS)))
+    motion, many = _distinct(solved, cost, _FINALISTS), _repeated(cells, _FINALISTS)
     for scale in _FINAL_SCALES:
         motion = step(many, motion, many.valid[:, 0], scale)
-    return _forward(cells, _best(motion, _cost(many, motion, _COST_SCALE).view(-1, _FINALISTS), 1))
+    best = _best(motion, _cost(many, motion, _COST_SCALE).view(-1, _FINALISTS), 1)
+    return Found(_forward(cells, best), _ambiguity(solved.C, cost, best.C))
+
+
+def _ambiguity(C: Tensor, cost: Tensor, best: Tensor) -> Tensor:
+    """Sum p_i phi_i phi_i^T, phi_i = Log(C_i C^T), p_i ~ exp(-(cost_i - least) / temperature)."""
+    batch, starts = cost.shape
+    apart = C.view(batch, starts, 3, 3) @ best[:, None].mT
+    # sin(angle) times the axis: all that is needed of rotations that are near.
+    phi = 0.5 * torch.stack(
+        [
+            apart[..., 2, 1] - apart[..., 1, 2],
+            apart[..., 0, 2] - apart[..., 2, 0],
+            apart[..., 1, 0] - apart[..., 0, 1],
+        ],
+        dim=-1,
+    )
+    share = torch.softmax(-cost / _TEMPERATURE, dim=1)
+    return (phi * share[..., None]).mT @ phi
 
 
 def _promising(cells: Cells) -> tuple[CameraMotion, Tensor]:
@@ -189,13 +216,13 @@ def _apart(stages: list[CameraMotion], batch: int) -> tuple[list[Tensor], list[T
     )
 
 
-def _solved(cells: Cells, motion: CameraMotion, scales: Tensor) -> CameraMotion:
-    """The best few of many starts, solved for rotation and direction."""
+def _solved(cells: Cells, motion: CameraMotion, scales: Tensor) -> tuple[CameraMotion, Tensor]:
+    """Many starts, solved for rotation and direction, and their costs (batch, starts)."""
     few = _some(cells, _FINE_CELLS)
     many = _repeated(few, len(scales))
-    for column in scales.repeat(len(few.points), 1).split(1, dim=1):
-        motion = step(many, motion, many.valid[:, 0], column)
-    return _distinct(motion, _cost(many, motion, _COST_SCALE).view(-1, len(scales)), _FINALISTS)
+    for column in scales.repeat(len(few.points), 1).unbind(dim=1):
+        motion = step(many, motion, many.valid[:, 0], column[:, None])
+    return motion, _cost(many, motion, _COST_SCALE).view(-1, len(scales))
 
 
 def _distinct(motion: CameraMotion, cost: Tensor, count: int) -> CameraMotion:
@@ -248,10 +275,17 @@ def step(
     return CameraMotion(rotate(delta[:, :3]) @ motion.C, t)
 
 
-def covariance_root(cells: Cells, motion: CameraMotion, weight: Tensor, scale: float) -> Tensor:
+def covariance_root(
+    cells: Cells,
+    motion: CameraMotion,
+    weight: Tensor,
+    scale: float,
+    ambiguity: Tensor | None = None,
+) -> Tensor:
     """(batch, 3, 3) lower L, L L^T the covariance of the rotation if flow errors were white.
 
     The direction of motion is marginalised out: rotations that look like it are uncertain.
+    `ambiguity` is added.
     """
     at = _place(cells, motion)
     normal = _normal(at, motion.t, weight, scale)[0].double()
@@ -270,6 +304,8 @@ def covariance_root(cells: Cells, motion: CameraMotion, weight: Tensor, scale: f
     schur = rotation - cross @ known + _eye(3, normal) / _PRIOR_SIGMA_RAD**2
     # Unchecked: `combine` refuses an output that is not finite.
     covariance = torch.linalg.inv_ex(0.5 * (schur + schur.mT)).inverse
+    if ambiguity is not None:
+        covariance = covariance + ambiguity.to(covariance.dtype)
     return torch.linalg.cholesky_ex(covariance).L.to(weight.dtype)
 
 

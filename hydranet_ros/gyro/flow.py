@@ -279,8 +279,9 @@ class FlowEstimator:
         canonical = self.view.image(image)
         gx, gy = (cv2.Sobel(canonical, cv2.CV_32F, *d, scale=0.125) for d in ((1, 0), (0, 1)))
         side = 2 * self.view.pixels_per_cell + 1
-        products = cv2.blur(cv2.merge([gx * gx, gx * gy, gy * gy]), (side, side))
-        return np.ascontiguousarray(np.moveaxis(self.view.to_cells(products), -1, 0))
+        products = np.stack([gx * gx, gx * gy, gy * gy], axis=-1)
+        smooth = np.asarray(cv2.blur(products, (side, side)), dtype=np.float32)
+        return np.ascontiguousarray(np.moveaxis(self.view.to_cells(smooth), -1, 0))
 
     def correlation(self, previous: Image, current: Image, found: GridFlow) -> Field:
         """(rows, columns): how alike the images are where the flow leads, 1 for the same.

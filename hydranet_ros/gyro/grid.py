@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import ceil, floor
-from typing import Any
+from typing import Any, NamedTuple
 
 import cv2
 import numpy as np
@@ -87,6 +87,19 @@ class GridFlow:
     trusted: NDArray[np.bool_] | None = None  # where the flow back agrees; None: not checked
     texture: Field | None = None  # (3, rows, columns) structure tensor xx, xy, yy of the cells
     cell: float = 1.0 / 96.0  # edge of a cell
+
+
+class FlowInputs(NamedTuple):
+    """A batch of flow fields for a network, NumPy or torch, and what is known of their cells.
+
+    flow is (batch, 2, rows, columns), mask and trusted (batch, rows, columns), texture (batch, 3,
+    rows, columns) the structure tensor xx xy yy; None: everywhere, and well textured.
+    """
+
+    flow: Any
+    mask: Any = None
+    trusted: Any = None
+    texture: Any = None
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ from torch.nn import functional
 
 from hydranet_ros.gyro.config import NetworkConfig
 
-
 _COVARIANCE_OUTPUTS = {"diagonal": 3, "cholesky": 6, "scaled": 2}
 _TO_ONE = 1e6  # variances of 1e-8 rad^2 to order 1, for float32
 
@@ -89,7 +88,6 @@ class CovarianceHead(nn.Module):
         zero = torch.zeros_like(a)
         rows = torch.stack([a, zero, zero, d, b, zero, e, f, c], dim=-1)
         return self.unit_rad * rows.reshape(-1, 3, 3)
-
 
     def scale(self, quality: Tensor, root: Tensor) -> Tensor:
         """(batch, m), (batch, 3, 3) -> (batch, 3, 3), of kind `scaled`."""

@@ -40,6 +40,10 @@ _T_INFORMATION = 1e-2  # of each t, in units of the scale: keeps it finite where
 _RESECTION = (4.0, 2.0, 1.0)  # kernels for a new frame, in units of the kernel
 _INLIER = 0.3  # least weight of a point that counts as seen
 _MOST_CARRIED = 1e5  # information of a depth that is carried over to a new reference
+_KERNEL = 2.4  # of the robust kernel, in standard deviations of a point
+_CAUCHY = 1.45  # what the kernel takes from squares of normal residuals is given back
+_LEAST_FRAMES = 3  # with fewer, depths can explain nearly anything
+_PATIENCE, _WORST_PX = 0.1, 5.0  # of the running average of residuals
 _STEP = 6  # numbers of a frame: rotation, translation
 
 
@@ -51,8 +55,9 @@ class MemoryConfig(Configuration):
         8, "frames since the reference that are solved for together; 0: no memory", 0, 30
     )
     tracks: TrackConfig = section(TrackConfig)
-    sigma_px: float = setting(0.25, "standard deviation of a followed point, per axis", 0.01, 10)
-    kernel_px: float = setting(0.6, "points further off than this count little", 0.01, 100)
+    sigma_px: float = setting(
+        0.2, "least standard deviation of a followed point per axis; more where residuals say so"
+    )
     keep_share: float = setting(
         0.5, "of the points of a reference; with fewer in view there is a new one", 0.05, 0.95
     )
@@ -65,6 +70,12 @@ class MemoryConfig(Configuration):
         1.0, "of inverse depths that are not known, in units of their median", 0.1, 10
     )
     disparity_px: float = setting(0.3, "standard deviation of a disparity", 0.01, 10)
+    scale: float = setting(
+        1.3,
+        "factor of the deviations: neighbouring points, and frames, have errors in common",
+        0.1,
+        100,
+    )
     carried_share: float = setting(
         0.25, "of what is known of a depth: kept by a new reference", 0.0, 1.0
     )
@@ -99,6 +110,7 @@ class _Solution:
     H: Array
     g: Array
     weights: Array  # (frames, n), of the kernel
+    squares: float  # sum of squared residuals, as the kernel counts them
     depth_H: Array  # (n,)
     depth_g: Array
     cross: Array  # (n, 6 frames)
@@ -114,6 +126,7 @@ class Memory:
     restarts: int = 0
 
     def __post_init__(self) -> None:
+        self._sigma_px = self.config.sigma_px
         self._tracks: Tracks | None = None
         self._frames: list[_Frame] = []
 
@@ -142,6 +155,7 @@ class Memory:
             return None
         self._add(image, flow, rotation)
         solution = self._solve()
+        self._judge(solution)
         found = self._remembered(solution, rotation)
         if found is None:
             self.restarts += 1
@@ -274,6 +288,17 @@ class Memory:
             self._step(self._equations(everything), everything, depths=True)
         return self._equations(everything)
 
+    def _judge(self, solution: _Solution) -> None:
+        """How well points are followed here: the residuals of some frames, slowly averaged."""
+        K, seen = solution.weights.shape[0], solution.weights > 0.0
+        free = 2.0 * seen.sum() - len(self._rho) - _STEP * K
+        if K < _LEAST_FRAMES or free < 4.0 * self.config.min_points:
+            return
+        assert self._tracks is not None
+        measured = np.sqrt(solution.squares / free) * self._tracks.camera.fx
+        self._sigma_px += _PATIENCE * (measured - self._sigma_px)
+        self._sigma_px = float(np.clip(self._sigma_px, self.config.sigma_px, _WORST_PX))
+
     def _step(self, equations: _Solution, frames: list[int], depths: bool) -> None:
         """One step of Gauss-Newton, with the depths or without."""
         H, g = equations.H, equations.g
@@ -295,10 +320,11 @@ class Memory:
     def _equations(self, frames: list[int], kernels: float = 1.0) -> _Solution:
         """Normal equations of some frames, in the order phi, t of each, and of the depths."""
         assert self._tracks is not None
-        sigma = self.config.sigma_px / self._tracks.camera.fx
-        kernel = kernels * self.config.kernel_px / self._tracks.camera.fx
+        sigma = self._sigma_px / self._tracks.camera.fx
+        kernel = kernels * _KERNEL * sigma
         chosen = [self._frames[k] for k in frames]
-        C, t, z, seen = (np.array(each) for each in zip(*((f.C, f.t, f.z, f.seen) for f in chosen)))
+        C, t = np.array([each.C for each in chosen]), np.array([each.t for each in chosen])
+        z, seen = np.array([each.z for each in chosen]), np.array([each.seen for each in chosen])
         ray = self._bearings @ np.swapaxes(C, 1, 2)  # (frames, n, 3)
         X = ray + self._rho[:, None] * t[:, None]
         inverse = 1.0 / np.maximum(X[..., 2], _NEAREST)
@@ -311,9 +337,9 @@ class Memory:
         r = np.concatenate([rx * root, ry * root], axis=1)[..., None]
         J_t = np.swapaxes(J, 1, 2)
         K = len(chosen)
-        H = np.zeros((K, _STEP, K, _STEP))
-        H[np.arange(K), :, np.arange(K), :] = J_t @ J
-        H, g = H.reshape(_STEP * K, _STEP * K), (J_t @ r).reshape(-1)
+        blocks = np.zeros((K, _STEP, K, _STEP))
+        blocks[np.arange(K), :, np.arange(K), :] = J_t @ J
+        H, g = blocks.reshape(_STEP * K, _STEP * K), (J_t @ r).reshape(-1)
         self._add_rotations(H, g, frames)
         J_rho = np.concatenate(
             [a * (t[:, None, 0] - hx * t[:, None, 2]), a * (t[:, None, 1] - hy * t[:, None, 2])],
@@ -324,8 +350,15 @@ class Memory:
         depth_H = (J_rho * J_rho).reshape(K, 2, n).sum(axis=(0, 1)) + self._information
         depth_g = (J_rho * r).reshape(K, 2, n).sum(axis=(0, 1))
         depth_g = depth_g + self._information * (self._rho_0 - self._rho)
+        squares = _CAUCHY * float((weights * (rx * rx + ry * ry)).sum())
         return _Solution(
-            H, g, weights, depth_H, depth_g, np.moveaxis(cross, 0, 1).reshape(n, _STEP * K)
+            H,
+            g,
+            weights,
+            squares,
+            depth_H,
+            depth_g,
+            np.moveaxis(cross, 0, 1).reshape(n, _STEP * K),
         )
 
     def _add_rotations(self, H: Array, g: Array, frames: list[int]) -> None:
@@ -366,11 +399,21 @@ class Memory:
         contradicts = e @ np.linalg.solve(rotation.Sigma_2_1, e) > self.config.gate
         if contradicts or points < self.config.min_points or not np.isfinite(covariance).all():
             return None
+        if K == 1:  # two images are what the network has judged already
+            return Remembered(rotation, rotation, points)
         return Remembered(
-            RelativeRotation(C_2_1, _symmetric(step), rotation.stamp_1_ns, last.stamp_ns),
-            RelativeRotation(last.C, _symmetric(since), self._reference_ns, last.stamp_ns),
+            self._estimate(C_2_1, step, rotation.stamp_1_ns, rotation),
+            self._estimate(last.C, since, self._reference_ns, rotation),
             points,
         )
+
+    def _estimate(
+        self, C: Array, Sigma: Array, stamp_1_ns: int, rotation: RelativeRotation
+    ) -> RelativeRotation:
+        """Up to the stamp of the network's rotation, with the epistemic share of that."""
+        wider = self.config.scale**2 * 0.5 * (Sigma + Sigma.T)
+        part = _same_share(rotation, wider)
+        return RelativeRotation(C, wider, stamp_1_ns, rotation.stamp_2_ns, part)
 
 
 def _derivatives(a: Array, hx: Array, hy: Array, ray: Array, rho: Array) -> Array:
@@ -403,5 +446,12 @@ def _sampled(flow: GridFlow, at: Array) -> Array:
     return np.asarray(flow.flow[:, r, c].T, dtype=np.float64)
 
 
-def _symmetric(matrix: Array) -> Array:
-    return 0.5 * (matrix + matrix.T)
+def _same_share(rotation: RelativeRotation, Sigma: Array) -> Array | None:
+    """The epistemic part of Sigma: of each direction the share that it is in a rotation."""
+    if rotation.epistemic is None:
+        return None
+    L = np.linalg.cholesky(Sigma)
+    R = np.linalg.inv(np.linalg.cholesky(rotation.Sigma_2_1))
+    root = L @ R
+    part: Array = root @ rotation.epistemic @ root.T
+    return 0.5 * (part + part.T)

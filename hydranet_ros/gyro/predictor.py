@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from copy import deepcopy
 from dataclasses import replace
 from os import PathLike
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,27 +24,14 @@ from hydranet_ros.errors import HydraNetError
 from hydranet_ros.geometry.estimates import RelativeRotation
 from hydranet_ros.gyro.config import FLOW_CHANNELS, Calibration
 from hydranet_ros.gyro.device import choose_device
+from hydranet_ros.gyro.grid import FlowInputs
 from hydranet_ros.gyro.network import HydraNet, HydraOutput
 from hydranet_ros.gyro.prediction import Prediction, combine, combine_stereo
 from hydranet_ros.gyro.weights import Weights, load_weights
 
 ArrayOrTensor = NDArray[Any] | Tensor
-MaybeArray = ArrayOrTensor | None
 
 _WELL_TEXTURED = 20.0  # of a structure tensor, where none is known
-
-
-class FlowInputs(NamedTuple):
-    """A batch of flow fields: (batch, 2, rows, columns), and what is known of their cells.
-
-    mask and trusted are (batch, rows, columns), texture (batch, 3, rows, columns) the structure
-    tensor xx xy yy; None: everywhere, and well textured.
-    """
-
-    flow: ArrayOrTensor
-    mask: MaybeArray = None
-    trusted: MaybeArray = None
-    texture: MaybeArray = None
 
 
 def network_input(

@@ -95,7 +95,7 @@ class Tracks:
         return Seen(self.camera.normalise(self._last), self.alive.copy())
 
     def disparities(self, right: Image) -> tuple[Array, NDArray[np.bool_]]:
-        """(n,) x_left - x_right in normalised units, and which are known, of the reference pair."""
+        """(n,) x_left - x_right of the reference pair, normalised, and which are known."""
         now = self._like_reference(self._small(right))
         there, found = self._there_and_back(now, self._start, _STEREO_LEVELS)
         apart = self._start - there
@@ -171,4 +171,4 @@ class Tracks:
             ),
             flags=cv2.OPTFLOW_USE_INITIAL_FLOW,
         )
-        return there[:, 0], status[:, 0] > 0
+        return np.asarray(there[:, 0], dtype=np.float32), status[:, 0] > 0

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import cv2
 import numpy as np
-from numpy.typing import NDArray
 
 from hydranet_ros.errors import BadInput, HydraNetError, require
 from hydranet_ros.geometry.camera import Camera, Frame, Image, StereoCamera
 from hydranet_ros.geometry.estimates import RelativeRotation
 from hydranet_ros.gyro.flow import FlowConfig, FlowEstimator
-from hydranet_ros.gyro.grid import GridFlow
+from hydranet_ros.gyro.grid import FlowInputs, GridFlow
+from hydranet_ros.gyro.memory import Memory, MemoryConfig
 from hydranet_ros.settings import Configuration, section, setting
 
 if TYPE_CHECKING:
@@ -72,6 +72,7 @@ class GyroConfig(Configuration):
         0.6, "least median correlation of the images along the flow, if in doubt", 0.0, 1.0
     )
     flow: FlowConfig = section(FlowConfig)
+    memory: MemoryConfig = section(MemoryConfig)
 
 
 def open_predictor(config: GyroConfig | None = None) -> Predictor:
@@ -84,15 +85,20 @@ def open_predictor(config: GyroConfig | None = None) -> Predictor:
     return Predictor(weights, config.device, half=config.half, threads=config.threads)
 
 
-def warm_up(predictor: Predictor, cameras: Literal["mono", "stereo"]) -> None:
-    """Predict on nothing: the first predictions take long, and frames should not wait."""
-    _, *shape = predictor.model.config.input_shape
-    nothing = np.zeros((1, 2, *shape), dtype=np.float32)
+def warm_up(
+    predictor: Predictor, cameras: Literal["mono", "stereo"], shape: tuple[int, int] | None = None
+) -> None:
+    """Predict on nothing: the first predictions take long, and frames should not wait.
+
+    `shape` is that of the camera's grid, where the camera is known.
+    """
+    rows, columns = shape or predictor.model.config.input_shape[1:]
+    nothing = FlowInputs(np.zeros((1, 2, rows, columns), dtype=np.float32))
     for _ in range(WARM_UP):
         if cameras == "stereo":
-            predictor.predict_stereo((nothing, None), (nothing, None))
+            predictor.predict_stereo(nothing, nothing)
         else:
-            predictor.predict(nothing)
+            predictor.predict(*nothing)
 
 
 class VisualGyro:
@@ -100,7 +106,8 @@ class VisualGyro:
 
     Of a pair, the left camera's flow goes forward in time and the right one's backward. Flow is
     computed by the method that the weights were trained on. Images are grey uint8, all of one
-    shape, rectified; the cameras of a pair have the same intrinsics.
+    shape, rectified; the cameras of a pair have the same intrinsics. In a sequence the gyro
+    remembers a reference image, see `memory`, with depths from the second camera if there is one.
 
         gyro = VisualGyro(Camera(718.9, 718.9, 607.2, 185.2))
         rotation = gyro.between(image_1, image_2)
@@ -125,6 +132,12 @@ class VisualGyro:
         self._grid = grid
         self._flows: list[FlowEstimator] = []
         self._last: Frame | None = None
+        self._memory = self._new_memory()
+        self.since_reference: RelativeRotation | None = None
+        """The rotation since the reference image, beside the last one that `update` gave.
+
+        It shares the errors of the frames between: of the two, use one.
+        """
         self.lost: GyroLost | None = None
         """Why the last update gave no rotation."""
         self.flow: GridFlow | None = None
@@ -137,17 +150,21 @@ class VisualGyro:
 
     def reset(self) -> None:
         """Forget the last image: the next one has nothing to be compared with."""
-        self._last, self.flow = None, None
+        self._last, self.flow, self.since_reference = None, None, None
+        self._memory.reset()
 
     def apply(self, config: GyroConfig) -> None:
         """Go on with other settings that are live; the last image stays."""
+        changed = config.memory != self.config.memory
         if config.flow != self.config.flow:
             self._flows = []
         self.config = config
+        if changed:
+            self._memory = self._new_memory()
 
     def update(self, frame: Frame) -> RelativeRotation | None:
         """The rotation since the last usable frame; None where there is none, `lost` says why."""
-        last, self.lost, self.flow = self._last, None, None
+        last, self.lost, self.flow, self.since_reference = self._last, None, None, None
         if last is None:
             self.lost = GyroLost.FIRST_IMAGE
         elif frame.stamp_ns - last.stamp_ns > self.config.max_interval_s * 1e9:
@@ -157,10 +174,13 @@ class VisualGyro:
         rotation = None
         if self.lost is None and last is not None:
             rotation = self._rotation(last, frame)
+            rotation = self._with_memory(frame, rotation)
         elif self.lost is not GyroLost.REPEATED_IMAGE and not self._is_textured(frame.left):
             self.lost = GyroLost.NO_TEXTURE
         if self.lost not in BRIDGED:
             self._last = frame
+            if self.lost is not None:  # nothing of what was remembered is in view
+                self._begin(frame)
         return rotation
 
     def between(
@@ -185,6 +205,30 @@ class VisualGyro:
 
     # --- steps -----------------------------------------------------------------------------------
 
+    def _new_memory(self) -> Memory:
+        stereo = self.camera if isinstance(self.camera, StereoCamera) else None
+        left = self.camera if stereo is None else stereo.left
+        assert isinstance(left, Camera)
+        baseline = stereo.baseline_m if stereo is not None and self.stereo else None
+        return Memory(left, self.config.memory, baseline)
+
+    def _begin(self, frame: Frame) -> None:
+        if self.config.memory.frames > 0:
+            self._memory.begin(frame.left, frame.stamp_ns, frame.right if self.stereo else None)
+
+    def _with_memory(
+        self, frame: Frame, rotation: RelativeRotation | None
+    ) -> RelativeRotation | None:
+        """What the memory makes of the network's rotation."""
+        if rotation is None or self.flow is None or self.config.memory.frames == 0:
+            return rotation
+        right = frame.right if self.stereo else None
+        found = self._memory.update(frame.left, self.flow, rotation, right)
+        if found is None:
+            return rotation
+        self.since_reference = found.reference
+        return found.frame
+
     def _rotation(self, first: Frame, second: Frame) -> RelativeRotation | None:
         flows = self._flow_between(first, second)
         self.flow, self.lost = flows[0], self._unusable(first, second, flows[0])
@@ -192,7 +236,7 @@ class VisualGyro:
             return None
         inputs = [_network_inputs(each) for each in flows]
         if self.stereo:
-            found = self.predictor.predict_stereo(inputs[0], inputs[1])
+            found = self.predictor.predict_stereo(*inputs)
         else:
             found = self.predictor.predict(*inputs[0])
         (rotation,) = found.rotations([(first.stamp_ns, second.stamp_ns)])
@@ -238,9 +282,8 @@ class VisualGyro:
 
     def _estimator(self, image_shape: tuple[int, int]) -> FlowEstimator:
         left = self.camera.left if isinstance(self.camera, StereoCamera) else self.camera
-        return FlowEstimator(
-            left, image_shape, self._flow_config(), self._grid, self._flow_device()
-        )
+        grid = self._grid.covering(left, image_shape)
+        return FlowEstimator(left, image_shape, self._flow_config(), grid, self._flow_device())
 
     def _flow_config(self) -> FlowConfig:
         flow = self.config.flow
@@ -259,11 +302,10 @@ def _grey(image: Image) -> Image:
     return np.asarray(cv2.cvtColor(image, cv2.COLOR_BGR2GRAY), dtype=np.uint8)
 
 
-def _network_inputs(
-    each: GridFlow,
-) -> tuple[NDArray[np.float32], NDArray[np.bool_], NDArray[np.bool_] | None]:
+def _network_inputs(each: GridFlow) -> FlowInputs:
     trusted = None if each.trusted is None else each.trusted[None]
-    return each.flow[None], each.mask[None], trusted
+    texture = None if each.texture is None else each.texture[None]
+    return FlowInputs(each.flow[None], each.mask[None], trusted, texture)
 
 
 def describe(gyro: VisualGyro) -> dict[str, Any]:

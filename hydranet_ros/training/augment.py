@@ -66,9 +66,7 @@ class Augmentation:
         ray = torch.cat([seen, torch.ones_like(seen[:, :1])], dim=1).flatten(2)
         turned = quaternion.to_matrix(q) @ ray
         seen = (turned[:, :2] / turned[:, 2:].clamp_min(0.1)).view_as(batch.flow)
-        return batch._replace(
-            flow=seen - self.points, target=quaternion.multiply(q, batch.target)
-        )
+        return batch._replace(flow=seen - self.points, target=quaternion.multiply(q, batch.target))
 
     def _movers(self, batch: Batch, generator: torch.Generator) -> Batch:
         """Rectangles that move on their own."""

@@ -19,7 +19,9 @@ _MOST_STREETS = 100_000  # of a kind: beyond it are the numbers of the next kind
 class DataConfig(Configuration):
     """Simulated streets, or KITTI folders where any are named."""
 
-    streets: int = setting(300, "simulated worlds to learn from, streets among them", 0, _MOST_STREETS)
+    streets: int = setting(
+        300, "simulated worlds to learn from, streets among them", 0, _MOST_STREETS
+    )
     validation_streets: int = setting(30, "other worlds, to validate on", 0, _MOST_STREETS)
     exact_streets: int = setting(
         0,
@@ -113,11 +115,11 @@ class TrainingConfig(Configuration):
     augment: AugmentConfig = section(AugmentConfig)
     loss: LossConfig = section(LossConfig, beta=0.5)
 
-    epochs: int = setting(20, "most epochs", 1, 1_000_000)
+    epochs: int = setting(14, "most epochs", 1, 1_000_000)
     steps_per_epoch: int = setting(
         120, "batches in an epoch; 0 is once through all pairs", 0, 1_000_000
     )
-    batch_size: int = setting(48, "pairs in a batch", 2, 65536)
+    batch_size: int = setting(32, "pairs in a batch", 2, 65536)
     unusual_share: float = setting(
         0.2, "unreadable pairs added to each batch, as a share of it", 0, 0.999
     )
@@ -136,10 +138,9 @@ class TrainingConfig(Configuration):
         0.999999,
     )
     floor_deg: float = setting(
-        0.012,
+        0.004,
         "standard deviation of a rotation about each axis that is always added: vibration while "
-        "the shutter is open, residues of rectification, and whatever else simulation lacks. The "
-        "two ground truths of KITTI differ by 0.005 to 0.03 deg per frame; this is between them",
+        "the shutter is open, residues of rectification, and whatever else simulation lacks",
         0,
         10,
     )

@@ -111,7 +111,8 @@ class FlowDataset:
 
 
 def _batch(cells: Tensor, mask: Tensor, target: Tensor) -> Batch:
-    flow, trusted, texture = cells.float().split([2, 1, 3], dim=1)
+    single = cells.float()
+    flow, trusted, texture = single[:, :2], single[:, 2:3], single[:, 3:]
     return Batch(flow, mask[:, None].float(), target, trusted, texture)
 
 
