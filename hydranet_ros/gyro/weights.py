@@ -23,11 +23,10 @@ from torch import Tensor
 from hydranet_ros.errors import FileError
 from hydranet_ros.files import unreadable, whole_file
 from hydranet_ros.gyro.config import Calibration, NetworkConfig
-from hydranet_ros.gyro.epipolar import grid_points
 from hydranet_ros.gyro.network import HydraNet
 from hydranet_ros.settings import Configuration, complete, dump, setting
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2  # 1: a body on a fixed grid, of version 0.1
 _KEY, _DIGEST = "hydranet", "sha256"  # one key of the metadata: several have no order
 # A header is parsed before it can be checked, and a file read before it is known to be sound.
 LARGEST_HEADER, LARGEST_FILE = 1 << 20, 256 << 20
@@ -104,9 +103,8 @@ def load_weights(path: str | PathLike[str]) -> Weights:
             path, f"is not a safetensors file, or is damaged ({error}): fetch it again"
         ) from None
     _check_tensors(path, tensors, wanted)
-    if description.get(_DIGEST) not in (None, _digest(description, tensors)):
+    if description.get(_DIGEST) != _digest(description, tensors):
         raise FileError(path, "was changed after it was made, or is damaged: fetch it again")
-    _check_grid(path, config, tensors)
     model.load_state_dict(tensors, assign=True)
     return Weights(model.eval(), calibration, provenance)
 
@@ -128,17 +126,6 @@ def _check_header(path: Path) -> None:
         raise FileError(path, "is not a safetensors file, or is damaged: fetch it again")
     if size > LARGEST_FILE:
         raise FileError(path, f"has {size >> 20} MB, at most {LARGEST_FILE >> 20} are read")
-
-
-def _check_grid(path: Path, config: NetworkConfig, tensors: Mapping[str, Tensor]) -> None:
-    """The cells that a network was trained on are stored with it: the grid must be theirs."""
-    points = tensors.get("body.points")
-    if points is not None and config.grid is not None:
-        apart = (points - grid_points(config.grid)[None]).abs().max()
-        if not float(apart) <= 1e-3 * config.grid.cell:
-            raise FileError(
-                path, "has a grid that is not the one of its network: fetch or train it again"
-            )
 
 
 def _description(path: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
