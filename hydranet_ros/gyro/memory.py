@@ -70,6 +70,13 @@ class MemoryConfig(Configuration):
         1.0, "of inverse depths that are not known, in units of their median", 0.1, 10
     )
     disparity_px: float = setting(0.3, "standard deviation of a disparity", 0.01, 10)
+    network_scale: float = setting(
+        3.0,
+        "factor of the deviations of the network's rotations: where two images leave a doubt, the "
+        "next two leave the same one",
+        1.0,
+        100,
+    )
     scale: float = setting(
         1.3,
         "factor of the deviations: neighbouring points, and frames, have errors in common",
@@ -242,8 +249,9 @@ class Memory:
         before = self._frames[-1] if self._frames else None
         C = rotation.C_2_1 if before is None else rotation.C_2_1 @ before.C
         t = np.zeros(3) if before is None else rotation.C_2_1 @ before.t
+        Sigma_f = self.config.network_scale**2 * rotation.Sigma_2_1
         frame = _Frame(
-            rotation.stamp_2_ns, C, t, seen.at, seen.found, rotation.C_2_1, rotation.Sigma_2_1
+            rotation.stamp_2_ns, C, t, seen.at, seen.found, rotation.C_2_1, Sigma_f
         )
         if before is None:
             frame.t = self._first_translation(frame)
