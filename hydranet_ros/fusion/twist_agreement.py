@@ -1,0 +1,109 @@
+"""Whether pose and twist of an odometry say the same.
+
+A message has the motion twice: as the difference of poses, and as the twist times the time between
+them. Many sources leave the twist empty, or mean something else by it, so the two are compared
+only where they have agreed for a while. Then a message in which they do not is a wrong one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+
+from hydranet_ros.geometry import lie
+from hydranet_ros.geometry.lie import Array
+
+# What the two may differ by beyond their noise: a floor (m, rad), a velocity (m/s, rad/s) and an
+# acceleration (m/s^2, rad/s^2) between the two messages, and a share of the motion, because stamps
+# are not exact and wheels slip.
+FLOOR = np.array([0.01] * 3 + [0.003] * 3)
+VELOCITY = np.array([0.3] * 3 + [0.1] * 3)
+ACCELERATION = np.array([6.0] * 3 + [4.0] * 3)
+SHARE, SIGMAS = 0.2, 5.0
+# No vehicle is faster (m/s, rad/s): numbers beyond are none.
+FASTEST = 1e3
+# It is a rule that they agree, if so many of the recent pairs do, and no fewer than this share.
+RECENT, LEAST, LEAST_SHARE = 30, 5, 0.2
+# It is none any more after so many pairs in a row that do not.
+BROKEN = 10
+
+
+@dataclass(frozen=True, eq=False)
+class OdometrySample:
+    """A pose T_w_b of frame `child` and its `twist`, with the covariances that came with them.
+
+    `Sigma_b_w` is of the left perturbation of T_b_w; the twist (m/s, rad/s) is in `child`.
+    """
+
+    stamp_ns: int
+    child: str
+    T_w_b: Array
+    Sigma_b_w: Array
+    twist: Array
+    Sigma_twist: Array
+
+    def seconds_since(self, other: OdometrySample) -> float:
+        """Between their stamps."""
+        return (self.stamp_ns - other.stamp_ns) * 1e-9
+
+
+def twist_motion(last: OdometrySample, now: OdometrySample) -> Array:
+    """T_2_1 by the twists: their mean over the time in between."""
+    mean = np.clip(0.5 * (last.twist + now.twist), -FASTEST, FASTEST)
+    return lie.se3_exp(-mean * now.seconds_since(last))
+
+
+def pose_motion(last: OdometrySample, now: OdometrySample) -> Array:
+    """T_2_1 by the poses."""
+    return lie.se3_inverse(now.T_w_b) @ last.T_w_b
+
+
+class TwistAgreement:
+    """Learns whether a source's poses and twists agree, and finds the messages where they do not.
+
+    Two that agree count only where an empty twist would not: what stands still tells nothing.
+    """
+
+    def __init__(self) -> None:
+        self._recent: deque[bool] = deque(maxlen=RECENT)
+        self._broken = 0
+
+    @property
+    def is_rule(self) -> bool:
+        """Whether the two have agreed so far."""
+        agreed = sum(self._recent)
+        return agreed >= max(LEAST, LEAST_SHARE * len(self._recent))
+
+    def count(self, last: OdometrySample, now: OdometrySample) -> None:
+        """Learn from two messages in a row."""
+        agree = self._agree(last, now, twist_motion(last, now))
+        if agree and self._agree(last, now, np.eye(4)):
+            return
+        self._recent.append(agree)
+        self._broken = 0 if agree else self._broken + 1
+        if self._broken >= BROKEN:
+            self._recent.clear()
+
+    def contradicts(self, last: OdometrySample, now: OdometrySample) -> bool:
+        """Whether one of two messages is wrong, of a source that has agreed so far."""
+        return self.is_rule and not self._agree(last, now, twist_motion(last, now))
+
+    def _agree(self, last: OdometrySample, now: OdometrySample, told: Array) -> bool:
+        """Whether the poses move as is told."""
+        if not all((np.abs(each.twist) < FASTEST).all() for each in (last, now)):
+            return False
+        dt, poses = now.seconds_since(last), pose_motion(last, now)
+        variance = np.diagonal(last.Sigma_twist) + np.diagonal(now.Sigma_twist)
+        noise = np.sqrt(np.nan_to_num(variance, nan=0.0, neginf=0.0).clip(0.0)) * dt
+        moved = np.abs(se3_log_of(told)).reshape(2, 3).max(axis=1).repeat(3)
+        allowed = FLOOR + (VELOCITY + 0.5 * ACCELERATION * dt) * dt
+        allowed += SIGMAS * noise + SHARE * moved
+        return bool((np.abs(se3_log_of(poses @ lie.se3_inverse(told))) <= allowed).all())
+
+
+def se3_log_of(T: Array) -> Array:
+    """The logarithm, not finite for poses beyond what numbers hold."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return lie.se3_log(T)
