@@ -147,6 +147,8 @@ class OdometryReader:
         self._note_twist_use(last, now)
         T_2_1 = self._between(last, now)
         Sigma = self._filled_in(self._covariance(last, now, T_2_1, dt), dt)
+        if config.source == "auto" and not self._stuck:
+            Sigma = Sigma + self._agreement.spread(last, now)
         try:
             return RelativePose(T_2_1, Sigma, last.stamp_ns, now.stamp_ns)
         except ValueError as error:

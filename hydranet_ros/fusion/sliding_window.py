@@ -449,7 +449,7 @@ class SlidingWindowFusion:
         return FusedState(
             stamp_ns=int(window.stamps[-1]),
             T_w_c=lie.se3_inverse(window.pose(-1)),
-            Sigma_c_w=newest[:6, :6],
+            Sigma_c_w=self._no_less_than_at_the_start(newest[:6, :6]),
             T_2_1=T_2_1,
             Sigma_2_1=Sigma_2_1,
             step_s=step_s,
@@ -459,6 +459,21 @@ class SlidingWindowFusion:
             nis=nis,
             rejected=rejected,
         )
+
+    def _no_less_than_at_the_start(self, Sigma: Array) -> Array:
+        """Relative motions never make a lost pose known: where they seem to, a turn was too large.
+
+        Large turns of a pose that is not known to a radian leave the reach of linear equations.
+        """
+        blocks = (slice(0, 3), slice(3, 6))
+        least = [float(np.linalg.eigvalsh(self._Sigma_c_w[b, b])[0]) for b in blocks]
+        if least[1] < 1.0:
+            return Sigma
+        out = Sigma.copy()
+        for block, variance in zip(blocks, least, strict=True):
+            missing = variance - float(np.linalg.eigvalsh(out[block, block])[0])
+            out[block, block] += max(missing, 0.0) * np.eye(3)
+        return out
 
 
 def _bounded(covariance: Array) -> Array:

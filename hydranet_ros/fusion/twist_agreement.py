@@ -15,15 +15,19 @@ import numpy as np
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.lie import Array
 
-# What the two may differ by beyond their noise: a floor (m, rad), a velocity (m/s, rad/s) and an
-# acceleration (m/s^2, rad/s^2) between the two messages, and a share of the motion, because stamps
-# are not exact and wheels slip.
+# What the two may differ by beyond their noise: a floor (m, rad), a velocity (m/s, rad/s), stamps
+# that are not exact (s), a share of the motion, as wheels slip, and what comes of accelerations
+# (m/s^2, rad/s^2) between the two messages that their mean leaves out.
 FLOOR = np.array([0.01] * 3 + [0.003] * 3)
 VELOCITY = np.array([0.3] * 3 + [0.1] * 3)
-ACCELERATION = np.array([6.0] * 3 + [4.0] * 3)
-SHARE, SIGMAS = 0.2, 5.0
+STAMPS_S, SHARE, SIGMAS = 3e-3, 0.1, 5.0
+ACCELERATION = np.array([6.0] * 3 + [3.0] * 3)
+# Over a longer time that is too much to be taken for agreement.
+BRIEF_S = 0.15
 # No vehicle is faster (m/s, rad/s): numbers beyond are none.
 FASTEST = 1e3
+# A variance of a velocity that says nothing.
+UNKNOWN = 1e12
 # It is a rule that they agree, if so many of the recent pairs do, and no fewer than this share.
 RECENT, LEAST, LEAST_SHARE = 30, 5, 0.2
 # It is none any more after so many pairs in a row that do not.
@@ -78,8 +82,8 @@ class TwistAgreement:
 
     def count(self, last: OdometrySample, now: OdometrySample) -> None:
         """Learn from two messages in a row."""
-        agree = self._agree(last, now, twist_motion(last, now))
-        if agree and self._agree(last, now, np.eye(4)):
+        agree = _agree(last, now, _mean_twist(last, now))
+        if agree and _agree(last, now, np.zeros(6)):
             return
         self._recent.append(agree)
         self._broken = 0 if agree else self._broken + 1
@@ -88,19 +92,45 @@ class TwistAgreement:
 
     def contradicts(self, last: OdometrySample, now: OdometrySample) -> bool:
         """Whether one of two messages is wrong, of a source that has agreed so far."""
-        return self.is_rule and not self._agree(last, now, twist_motion(last, now))
+        return self.is_rule and not _agree(last, now, _mean_twist(last, now))
 
-    def _agree(self, last: OdometrySample, now: OdometrySample, told: Array) -> bool:
-        """Whether the poses move as is told."""
-        if not all((np.abs(each.twist) < FASTEST).all() for each in (last, now)):
-            return False
-        dt, poses = now.seconds_since(last), pose_motion(last, now)
-        variance = np.diagonal(last.Sigma_twist) + np.diagonal(now.Sigma_twist)
-        noise = np.sqrt(np.nan_to_num(variance, nan=0.0, neginf=0.0).clip(0.0)) * dt
-        moved = np.abs(se3_log_of(told)).reshape(2, 3).max(axis=1).repeat(3)
-        allowed = FLOOR + (VELOCITY + 0.5 * ACCELERATION * dt) * dt
-        allowed += SIGMAS * noise + SHARE * moved
-        return bool((np.abs(se3_log_of(poses @ lie.se3_inverse(told))) <= allowed).all())
+    def spread(self, last: OdometrySample, now: OdometrySample) -> Array:
+        """(6, 6), what to add to a motion's covariance: over a gap, by how much the two differ."""
+        if not self.is_rule or now.seconds_since(last) <= BRIEF_S:
+            return np.zeros((6, 6))
+        difference = _difference(last, now, _mean_twist(last, now))
+        return np.outer(difference, difference)
+
+
+def _agree(last: OdometrySample, now: OdometrySample, twist: Array) -> bool:
+    """Whether the poses move as the twist says."""
+    if not all((np.abs(each.twist) < FASTEST).all() for each in (last, now)):
+        return False
+    dt = now.seconds_since(last)
+    noise = np.sqrt(2.0 * np.minimum(_variances(last), _variances(now))) * dt
+    moved = np.abs(twist * dt).reshape(2, 3).max(axis=1).repeat(3)
+    allowed = FLOOR + (VELOCITY + ACCELERATION * dt / 8.0) * dt
+    allowed += SIGMAS * noise + (SHARE + STAMPS_S / dt) * moved
+    return bool((np.abs(_difference(last, now, twist)) <= allowed).all())
+
+
+def _difference(last: OdometrySample, now: OdometrySample, twist: Array) -> Array:
+    """(6,) of the motion by the poses to the one by a twist."""
+    return se3_log_of(pose_motion(last, now) @ lie.se3_exp(twist * now.seconds_since(last)))
+
+
+def _mean_twist(last: OdometrySample, now: OdometrySample) -> Array:
+    """Axis by axis, the surer one counts more."""
+    one, two = _variances(last), _variances(now)
+    share = one / (one + two)
+    return np.clip((1.0 - share) * last.twist + share * now.twist, -FASTEST, FASTEST)
+
+
+def _variances(sample: OdometrySample) -> Array:
+    """(6,) of the twist, those that are none as large."""
+    variances = np.diagonal(sample.Sigma_twist)
+    known = np.isfinite(variances) & (variances >= 0.0)
+    return np.clip(np.where(known, variances, UNKNOWN), 1e-6, UNKNOWN)
 
 
 def se3_log_of(T: Array) -> Array:
