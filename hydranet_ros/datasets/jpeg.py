@@ -14,7 +14,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import ceil
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import cv2
 import numpy as np
@@ -170,7 +170,7 @@ class _Layout:
                     yield from _difference(steps[unit] if first else 0, component.dc)
                     yield component.ac[0]
 
-    def shows_pattern(self, image: NDArray[np.uint8]) -> bool:
+    def shows_pattern(self, image: NDArray[Any]) -> bool:
         """Whether the last row of blocks is the pattern and nothing else."""
         row, width = image[self.height :], self.mcu[1]
         bright, dark, rest = row[:, :width], row[:, width : 2 * width], row[:, 2 * width :]
