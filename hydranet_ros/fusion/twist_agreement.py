@@ -24,6 +24,8 @@ STAMPS_S, SHARE, SIGMAS = 3e-3, 0.1, 5.0
 ACCELERATION = np.array([6.0] * 3 + [3.0] * 3)
 # Over a longer time that is too much to be taken for agreement.
 BRIEF_S = 0.15
+# A pose that moves by less than this share of what its twist says hardly moves.
+IDLE_SHARE = 0.1
 # No vehicle is faster (m/s, rad/s): numbers beyond are none.
 FASTEST = 1e3
 # A variance of a velocity that says nothing.
@@ -95,10 +97,16 @@ class TwistAgreement:
         return self.is_rule and not _agree(last, now, _mean_twist(last, now))
 
     def spread(self, last: OdometrySample, now: OdometrySample) -> Array:
-        """(6, 6), what to add to a motion's covariance: over a gap, by how much the two differ."""
-        if not self.is_rule or now.seconds_since(last) <= BRIEF_S:
+        """(6, 6), what to add to a motion's covariance: by how much the two differ.
+
+        Over a gap, and while a pose that hardly moves may be one that nobody fills in.
+        """
+        twist, dt = _mean_twist(last, now), now.seconds_since(last)
+        moved = np.linalg.norm(se3_log_of(pose_motion(last, now))[:3])
+        idle = moved < IDLE_SHARE * np.linalg.norm(twist[:3]) * dt
+        if dt <= BRIEF_S if self.is_rule else not idle:
             return np.zeros((6, 6))
-        difference = _difference(last, now, _mean_twist(last, now))
+        difference = _difference(last, now, twist)
         return np.outer(difference, difference)
 
 

@@ -235,3 +235,24 @@ def test_a_source_that_stops_filling_in_its_twist_is_believed_again() -> None:
     samples[15:] = [replace(each, twist=np.full(6, np.nan)) for each in samples[15:]]
     found = read_on(samples)
     assert all(isinstance(each, RelativePose) for each in found[30:])
+
+
+def test_a_pose_that_may_never_be_filled_in_is_not_believed_surely() -> None:
+    """The first message says a pose that is a centimetre off the ones after it."""
+    samples = [replace(each, T_w_b=np.eye(4), twist=10.0 * SPEED) for each in drive(6, 10.0)]
+    samples[0] = moved(samples[0], 0.01, 0.0, 0.0)
+    first, *others = (each for each in read_on(samples)[1:])
+    assert isinstance(first, RelativePose)
+    assert np.sqrt(first.Sigma_2_1[0, 0]) > 0.9
+    for motion in others:
+        assert isinstance(motion, RelativePose)
+        np.testing.assert_allclose(motion.T_2_1, lie.se3_exp(-SPEED), atol=1e-9)
+
+
+def test_over_a_gap_a_motion_is_no_surer_than_pose_and_twist_agree() -> None:
+    samples = drive(20, 10.0)
+    turn = lie.se3_from(lie.so3_exp([0.0, 0.0, np.deg2rad(4.0)]), np.zeros(3))
+    late = replace(samples[16], T_w_b=samples[16].T_w_b @ turn)
+    motion = read_on([*samples[:12], late])[-1]
+    assert isinstance(motion, RelativePose)
+    assert np.sqrt(motion.Sigma_2_1[5, 5]) > np.deg2rad(3.5)
