@@ -26,6 +26,7 @@ from hydranet_ros.geometry.stamps import StampOrder
 from hydranet_ros.ros.conversions import ImageMessage, grey, stamp_ns
 from hydranet_ros.ros.diagnostics import PairHealth
 from hydranet_ros.ros.environment import missing_profile
+from hydranet_ros.ros.extrinsics import SteadyName
 from hydranet_ros.ros.image_topics import (
     TOPICS,
     CameraCalibration,
@@ -86,6 +87,7 @@ class ImageInput:
         self._pair_health = PairHealth()
         self._white = [PixelRange() for _ in topics]
         self._calibration = CameraCalibration(config.rectified)
+        self._frame_id = SteadyName()
         self._thread: threading.Thread | None = None
         self._stopping = threading.Event()
         self._reset_reason: str | None = None
@@ -141,6 +143,7 @@ class ImageInput:
             self._frames.clear()
             self._pairs.clear()
             self._order.clear()
+            self._frame_id.clear()
 
     # --- callbacks -------------------------------------------------------------------------------
 
@@ -225,6 +228,7 @@ class ImageInput:
 
     def _frame(self, images: ImageSet) -> CameraFrame:
         self._advise(images)
+        frame_id = self._frame_id.take(images.images[0].header.frame_id)
         pixels = [grey(*each) for each in zip(images.images, self._white, strict=True)]
         for info, image in zip(images.infos, pixels, strict=True):
             check_shape(info, image.shape)
@@ -236,7 +240,7 @@ class ImageInput:
         if self._calibration.changed(images.infos, pixels[0].shape):
             self._node.warn("camera changed", "camera_info changed: estimator restarted")
         frame = Frame(images.stamp_ns, *map(self._calibration.undistort, pixels))
-        return CameraFrame(frame, self._calibration.camera, images.images[0].header.frame_id)
+        return CameraFrame(frame, self._calibration.camera, frame_id)
 
     def _advise(self, images: ImageSet) -> None:
         """Warn once where shared memory is too small for such images."""
