@@ -37,8 +37,8 @@ from hydranet_ros.ros.environment import (
     LaunchArguments,
     camera_topics,
     fast_dds_profile,
-    file_parameter,
 )
+from hydranet_ros.ros.parameters import file_parameter, refuse_misspelt
 
 CONFIG = Path(__file__).resolve().parent.parent / "config"
 
@@ -104,6 +104,7 @@ def checked(context: LaunchContext) -> list[Any]:
 def nodes(args: LaunchArguments) -> list[Any]:
     """What is to be started; a HydraNetError where an argument is wrong."""
     config, bag, device = args.file("config"), args.source("bag"), args.device("device")
+    refuse_misspelt(config)
     if not bag and (idle := [name for name in OF_A_BAG if args.text(name)]):
         raise args.wrong(idle[0], "needs bag:=")
     cameras = args.choice("cameras", "mono", "stereo")

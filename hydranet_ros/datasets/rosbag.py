@@ -21,6 +21,7 @@ from hydranet_ros.datasets.bag_messages import (
     unpack,
 )
 from hydranet_ros.datasets.sensor_messages import (
+    PixelRange,
     RawCamera,
     check_shape,
     grey_of_compressed,
@@ -60,6 +61,7 @@ class Bag:
         self.topics = find_topics(self.path, topics(self.path), left_topic, right_topic, cameras)
         survey = _survey(self.path, self.topics)
         self._infos = dict(zip(self.topics.images, survey.calibrations, strict=True))
+        self._white: dict[str, PixelRange] = {}
         self._raw: RawCamera | None = None
         self.camera = self._camera()
         pairs, self.unmatched = survey.matched(self.path, self.topics)
@@ -71,6 +73,7 @@ class Bag:
 
     def __iter__(self) -> Iterator[Frame]:
         matcher = _matcher(self.topics)
+        self._white = {topic: PixelRange() for topic in self.topics.images}
         left = len(self)
         for message in read_messages(self.path, set(self.topics.images)):
             side = self.topics.images.index(message.topic)
@@ -95,9 +98,9 @@ class Bag:
             if message.type == COMPRESSED_IMAGE:
                 width, height = image_size(content.data)
                 check_shape(info, (height, width))  # before it is decoded
-                image = grey_of_compressed(content)
+                image = grey_of_compressed(content, self._white[message.topic])
             else:
-                image = grey_of_raw(content)
+                image = grey_of_raw(content, self._white[message.topic])
             check_shape(info, image.shape)
         except (HydraNetError, ValueError) as error:
             raise FileError(self.path, f"{message.topic}: {error}") from None

@@ -10,6 +10,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from hydranet_ros.datasets.jpeg import JpegCheck
 from hydranet_ros.errors import BadInput
 from hydranet_ros.files import image_size
 from hydranet_ros.geometry.camera import Camera, StereoCamera
@@ -134,13 +135,15 @@ _TOPS = (1, 255, 1023, 4095, 16383, 65535)
 
 
 class PixelRange:
-    """What is white in a stream of images with more than 8 bits: the range that they have used.
+    """What is white in a stream of images with more than 8 bits, and whether its JPEGs are whole.
 
-    It grows with the first bright image and never shrinks: exposure is not ours to change.
+    The range is the one that they have used. It grows with the first bright image and never
+    shrinks: exposure is not ours to change.
     """
 
     def __init__(self) -> None:
         self._top = 0
+        self.jpegs = JpegCheck()
 
     def grey(self, pixels: NDArray[Any]) -> Grey:
         """(h, w) of 16 bits or floating point; what is not finite or negative is black."""
@@ -224,8 +227,11 @@ def grey_of_compressed(message: CompressedImage, white: PixelRange | None = None
             f"compressed data ({data.size} bytes, format {message.format!r}) is not an image "
             "that OpenCV can read",
         )
+    white = white or PixelRange()
+    if white.jpegs.is_damaged(data.tobytes()):
+        raise BadInput("compressed data", "a JPEG is damaged: parts of it are missing or moved")
     if image.dtype != np.uint8:
-        return (white or PixelRange()).grey(image)
+        return white.grey(image)
     return np.asarray(image, dtype=np.uint8)
 
 

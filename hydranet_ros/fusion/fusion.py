@@ -27,8 +27,9 @@ from hydranet_ros.fusion.arrival import (
     source_of,
 )
 from hydranet_ros.fusion.config import FusionConfig
-from hydranet_ros.fusion.odometry_input import OdometryInputConfig, OdometryReader, OdometrySample
+from hydranet_ros.fusion.odometry_input import OdometryInputConfig, OdometryReader
 from hydranet_ros.fusion.sliding_window import FusedState, SlidingWindowFusion
+from hydranet_ros.fusion.twist_agreement import OdometrySample
 from hydranet_ros.geometry.estimates import RelativePose, change_frame
 from hydranet_ros.geometry.lie import Array, se3_inverse
 from hydranet_ros.geometry.stamps import StampOrder

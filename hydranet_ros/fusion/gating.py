@@ -6,6 +6,11 @@ is the dimension of nu, and it exceeds the gate with a chance of `gate_probabili
 Each source is tested against all that is known without it: the motion prior, and the other source
 where it is of the same interval. If one of two fails, the one that the motion prior alone makes
 less likely is rejected, by the full test: six dimensions for odometry, three for a rotation.
+
+Between an honest measurement and one beyond the gate there are doubtful ones, which an honest
+source sends once in a thousand (the root of `gate_probability`), and a wrong one as soon as it is
+not far off. They are used, and no more sure than they are near: nu nu' (1 / n - 1 / NIS) is added
+to the covariance, which makes their NIS the dimension n.
 """
 
 from __future__ import annotations
@@ -23,9 +28,32 @@ from hydranet_ros.geometry.lie import Array
 HISTORY = 100
 
 
-def nis(difference: Array, covariance: Array) -> float:
-    """Nu' S^-1 nu."""
-    return float(difference @ np.linalg.solve(covariance, difference))
+@dataclass(frozen=True, eq=False)
+class Innovation:
+    """A difference nu with its covariance S."""
+
+    difference: Array
+    covariance: Array
+
+    @property
+    def nis(self) -> float:
+        """Nu' S^-1 nu."""
+        return float(self.difference @ np.linalg.solve(self.covariance, self.difference))
+
+    @property
+    def widening(self) -> Array:
+        """What makes the NIS of a doubtful measurement its dimension, added to its covariance."""
+        share = 1.0 / len(self.difference) - 1.0 / self.nis
+        return max(share, 0.0) * np.outer(self.difference, self.difference)
+
+
+@dataclass(frozen=True, eq=False)
+class Judgement:
+    """The NIS of what could be tested, and by source why it failed or how far it is doubtful."""
+
+    nis: dict[str, float]
+    failed: dict[str, str]
+    doubtful: dict[str, Array]
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,9 +63,9 @@ class Turn:
     C: Array
     covariance: Array
 
-    def nis_to(self, other: Turn) -> float:
+    def to(self, other: Turn) -> Innovation:
         """How far apart two rotations are, 3 dimensions."""
-        return nis(lie.so3_log(other.C @ self.C.T), self.covariance + other.covariance)
+        return Innovation(lie.so3_log(other.C @ self.C.T), self.covariance + other.covariance)
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,11 +81,11 @@ class RelativeMotion:
         """Its rotation."""
         return Turn(self.C, self.covariance[3:, 3:])
 
-    def nis_to(self, other: RelativeMotion) -> float:
+    def to(self, other: RelativeMotion) -> Innovation:
         """How far apart two motions are, 6 dimensions."""
         C = other.C @ self.C.T
         xi = lie.se3_log(lie.se3_from(C, other.r - C @ self.r))
-        return nis(xi, self.covariance + other.covariance)
+        return Innovation(xi, self.covariance + other.covariance)
 
     def given(self, turn: Turn) -> RelativeMotion:
         """The motion once a rotation has been measured too."""
@@ -87,7 +115,13 @@ class SourceStatistics:
     _in_a_row: int = 0
 
     def __post_init__(self) -> None:
-        self.gate = float(chdtri(self.dimension, self.probability))
+        self.apply(self.probability, self.patience)
+
+    def apply(self, probability: float, patience: int) -> None:
+        """Take other settings; the statistics stay."""
+        self.probability, self.patience = probability, patience
+        self.gate = float(chdtri(self.dimension, probability))
+        self.doubt = float(chdtri(self.dimension, probability**0.5))
 
     @property
     def mean_nis(self) -> float:
@@ -116,8 +150,7 @@ class Gate:
     def apply(self, probability: float, patience: int) -> None:
         """Take other settings; the statistics stay."""
         for source in (self.odometry, self.rotation):
-            source.probability, source.patience = probability, patience
-            source.gate = float(chdtri(source.dimension, probability))
+            source.apply(probability, patience)
 
     def __getitem__(self, source: str) -> SourceStatistics:
         return self.odometry if source == ODOMETRY else self.rotation
@@ -129,28 +162,36 @@ class Gate:
         prior: RelativeMotion | None,
         *,
         chained: bool = False,
-    ) -> tuple[dict[str, float], dict[str, str]]:
-        """The NIS of what could be tested, and the reason for each source that failed.
+    ) -> Judgement:
+        """Test what is said of one interval.
 
         `odometry` and `turn` are of the same interval; `prior` is what the motion prior expects.
         If `odometry` is `chained` from edges that were each judged before, it is not rejected.
         """
-        values: dict[str, float] = {}
+        found: dict[str, Innovation] = {}
         if odometry is not None and prior is not None:
-            values[ODOMETRY] = (prior if turn is None else prior.given(turn)).nis_to(odometry)
+            found[ODOMETRY] = (prior if turn is None else prior.given(turn)).to(odometry)
         if turn is not None and (odometry is not None or prior is not None):
-            values[ROTATION] = self._without(turn, odometry, prior).nis_to(turn)
+            found[ROTATION] = self._without(turn, odometry, prior).to(turn)
+        values = {source: each.nis for source, each in found.items()}
         for source, value in values.items():
             self[source].recent.append(value)
         beyond = [source for source, value in values.items() if value > self[source].gate]
-        if not beyond:
-            return values, {}
-        rejected = beyond[0]
-        if odometry is not None and turn is not None:
-            rejected = ROTATION if chained else _less_likely(prior, odometry, turn)
-        if self[rejected].due:
-            return values, {}
-        return values, {rejected: self._reason(rejected, beyond, values)}
+        failed: dict[str, str] = {}
+        if beyond:
+            rejected = beyond[0]
+            if odometry is not None and turn is not None:
+                rejected = ROTATION if chained else _less_likely(prior, odometry, turn)
+            if not self[rejected].due:
+                failed[rejected] = self._reason(rejected, beyond, values)
+        # What disagreed with a source that was rejected has nothing left to be doubted for, and
+        # what is believed again is believed.
+        doubtful = {
+            source: found[source].widening
+            for source, value in values.items()
+            if value > self[source].doubt and not beyond
+        }
+        return Judgement(values, failed, doubtful)
 
     def _reason(self, rejected: str, beyond: list[str], values: dict[str, float]) -> str:
         tested = rejected if rejected in beyond else beyond[0]
@@ -174,8 +215,8 @@ def _less_likely(prior: RelativeMotion | None, odometry: RelativeMotion, turn: T
     """Which of two that disagree is less likely by the motion prior; without one, the rotation."""
     if prior is None:
         return ROTATION
-    odometry_tail = _log_tail(prior.nis_to(odometry), 6)
-    return ODOMETRY if odometry_tail < _log_tail(prior.turn.nis_to(turn), 3) else ROTATION
+    odometry_tail = _log_tail(prior.to(odometry).nis, 6)
+    return ODOMETRY if odometry_tail < _log_tail(prior.turn.to(turn).nis, 3) else ROTATION
 
 
 def _log_tail(value: float, dimension: int) -> float:

@@ -12,8 +12,13 @@ disagree:
 Covariances are read axis by axis. Zero says that it was not filled in: the parameters `sigma_m`
 and `sigma_deg` stand in, per root of 0.1 s. A large variance on some axes says that nothing is
 known along them (z, roll and pitch of wheels), on all axes that the source is lost. So do a
-quaternion of length 0 and numbers that are not finite; a jump that no vehicle can make is a
-restart. None of these is a motion; where the pose itself is sound, the next motion begins there.
+quaternion of length 0 and numbers that are not finite. None of these is a motion; where the pose
+itself is sound, the next motion begins there.
+
+A jump that no vehicle can make is a wrong message or a restart, and so is a motion that the twist
+contradicts, where pose and twist of the source have agreed before. The next message tells which:
+if it goes on from the pose before the jump, the message in between was wrong, if it goes on from
+the jump, that was a restart. If both may be, there is no motion.
 """
 
 from __future__ import annotations
@@ -25,9 +30,15 @@ import numpy as np
 
 from hydranet_ros.errors import BadInput
 from hydranet_ros.fusion.error_models import FLOOR_S
-from hydranet_ros.geometry import lie
+from hydranet_ros.fusion.twist_agreement import (
+    OdometrySample,
+    TwistAgreement,
+    pose_motion,
+    se3_log_of,
+    twist_motion,
+)
 from hydranet_ros.geometry.estimates import RelativePose
-from hydranet_ros.geometry.lie import Array
+from hydranet_ros.geometry.lie import Array, se3_adjoint
 from hydranet_ros.geometry.odometer import LOST_VARIANCE
 from hydranet_ros.settings import Configuration, setting
 
@@ -59,60 +70,85 @@ class OdometryInputConfig(Configuration):
     max_interval_s: float = setting(5.0, "poses further apart are not a motion", 1e-3)
 
 
-@dataclass(frozen=True, eq=False)
-class OdometrySample:
-    """A pose T_w_b of frame `child` and its `twist`, with the covariances that came with them.
-
-    `Sigma_b_w` is of the left perturbation of T_b_w; the twist (m/s, rad/s) is in `child`.
-    """
-
-    stamp_ns: int
-    child: str
-    T_w_b: Array
-    Sigma_b_w: Array
-    twist: Array
-    Sigma_twist: Array
-
-
 class OdometryReader:
     """Turn each sample into the motion since the one before."""
 
     def __init__(self, config: OdometryInputConfig | None = None) -> None:
         self.config = config or OdometryInputConfig()
         self._last: OdometrySample | None = None
+        self._suspect: OdometrySample | None = None  # came after it, and was not believed
+        self._agreement = TwistAgreement()
         self._stuck = 0
         self.notes: set[str] = set()
         """What was assumed of the source, to be warned about."""
 
     def clear(self) -> None:
         """Forget the last pose: the next motion begins with the next sample."""
-        self._last = None
+        self._last = self._suspect = None
 
     def read(self, now: OdometrySample) -> RelativePose | None:
         """T_2_1 of the child frame; None at a start, a BadInput where nothing was measured."""
-        last, self._last = self._last, now
+        last, suspect = self._last, self._suspect
+        self._last, self._suspect = now, None
         if last is None or last.child != now.child:
             return None
         if self.config.covariance in ("twist", "twist_per_frame"):
             _refuse_lost(now.Sigma_twist)
-        return self._motion(last, now)
+        seconds = now.seconds_since(last)
+        if seconds > self.config.max_interval_s:
+            raise BadInput("far apart", f"poses are {seconds:.3f} s apart: not a motion")
+        return self._motion(self._believed(last, suspect, now), now)
+
+    def _believed(
+        self, last: OdometrySample, suspect: OdometrySample | None, now: OdometrySample
+    ) -> OdometrySample:
+        """Which earlier pose this one goes on from; a BadInput where that cannot be told."""
+        doubt, rule = self._doubt(last, now), self._agreement.is_rule
+        self._agreement.count(last, now)
+        if rule and not self._agreement.is_rule:  # nobody can tell what happened meanwhile
+            raise BadInput("contradiction", "poses and twists do not agree any more: not used")
+        if suspect is None:
+            if doubt is not None:
+                self._last, self._suspect = last, now
+                raise doubt
+            return last
+        other = self._doubt(suspect, now)
+        if doubt is not None and other is not None:
+            self._last, self._suspect = last, now
+            raise doubt
+        if doubt is None and other is None:
+            raise BadInput("jump", "pose may go on from before a jump or from after it: not used")
+        return last if doubt is None else suspect
+
+    def _doubt(self, last: OdometrySample, now: OdometrySample) -> BadInput | None:
+        """Why one pose does not lead to the other, if so."""
+        config, dt = self.config, now.seconds_since(last)
+        parts = np.split(se3_log_of(self._between(last, now)), 2)
+        metres, radians = (float(np.linalg.norm(part)) for part in parts)
+        degrees = float(np.rad2deg(radians))
+        # Not finite is no speed either.
+        if not (metres <= config.max_speed * dt and degrees <= config.max_turn_rate_deg * dt):
+            return BadInput("jump", f"pose jumps by {metres:.3g} m and {degrees:.3g} deg")
+        if config.source == "auto" and self._agreement.contradicts(last, now):
+            return BadInput(
+                "contradiction",
+                f"pose moves by {metres:.3g} m and {degrees:.3g} deg in {dt:.3g} s, its twist "
+                "says else: one of them is wrong",
+            )
+        return None
+
+    def _between(self, last: OdometrySample, now: OdometrySample) -> Array:
+        """T_2_1 from the poses, or from the twists."""
+        T_2_1 = pose_motion(last, now)
+        return twist_motion(last, now) if self._is_twist_used(T_2_1, now.twist) else T_2_1
 
     def _motion(self, last: OdometrySample, now: OdometrySample) -> RelativePose:
-        config = self.config
-        dt = (now.stamp_ns - last.stamp_ns) * 1e-9
-        if dt > config.max_interval_s:
-            raise BadInput("far apart", f"poses are {dt:.3f} s apart: not a motion")
-        T_2_1 = lie.se3_inverse(now.T_w_b) @ last.T_w_b
-        if self._use_twist(T_2_1, now.twist):
-            T_2_1 = lie.se3_exp(-0.5 * (last.twist + now.twist) * dt)
-        speed, turn = (
-            float(np.linalg.norm(part)) / dt for part in np.split(lie.se3_log(T_2_1), 2)
-        )
-        if speed > config.max_speed or np.rad2deg(turn) > config.max_turn_rate_deg:
-            raise BadInput(
-                "jump", f"pose jumps by {speed * dt:.3g} m and {np.rad2deg(turn * dt):.3g} deg"
-            )
+        config, dt = self.config, now.seconds_since(last)
+        self._note_twist_use(last, now)
+        T_2_1 = self._between(last, now)
         Sigma = self._filled_in(self._covariance(last, now, T_2_1, dt), dt)
+        if config.source == "auto" and not self._stuck:
+            Sigma = Sigma + self._agreement.spread(last, now)
         try:
             return RelativePose(T_2_1, Sigma, last.stamp_ns, now.stamp_ns)
         except ValueError as error:
@@ -122,16 +158,19 @@ class OdometryReader:
                 f"{', '.join(get_args(CovarianceMode))}",
             ) from None
 
-    def _use_twist(self, T_2_1: Array, twist: Array) -> bool:
+    def _is_twist_used(self, T_2_1: Array, twist: Array) -> bool:
         """Whether the twist is the motion: by parameter, or as the pose stands while it moves."""
         if self.config.source != "auto":
             return self.config.source == "twist"
         stands = bool(np.abs(T_2_1 - np.eye(4)).max() < 1e-9)
-        stuck = stands and bool(np.linalg.norm(twist) > MOVING)
+        return stands and bool(np.linalg.norm(twist) > MOVING)
+
+    def _note_twist_use(self, last: OdometrySample, now: OdometrySample) -> None:
+        used = self._is_twist_used(pose_motion(last, now), now.twist)
+        stuck = self.config.source == "auto" and used
         self._stuck = self._stuck + 1 if stuck else 0
         if self._stuck == STUCK_AFTER:
             self.notes.add("the pose never moves, the twist does: motions are taken from twists")
-        return stuck
 
     def _covariance(
         self, last: OdometrySample, now: OdometrySample, T_2_1: Array, dt: float
@@ -143,7 +182,7 @@ class OdometryReader:
             return now.Sigma_twist
         if mode == "constant":
             return np.zeros((6, 6))  # to be filled in
-        adjoint = lie.se3_adjoint(T_2_1)
+        adjoint = se3_adjoint(T_2_1)
         grown = now.Sigma_b_w - adjoint @ last.Sigma_b_w @ adjoint.T
         if float(np.diagonal(grown).max()) >= LOST_VARIANCE:
             raise BadInput("not measured", "pose covariance grew by 9999: no motion was measured")

@@ -18,7 +18,7 @@ that the motion has changed. A rejected interval still makes a state.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import pairwise
 
@@ -158,7 +158,7 @@ class SlidingWindowFusion:
         self._edges: dict[tuple[str, Interval], _Edge] = {}
         self._odometry_seen = False
         self._newest_Sigma = self._Sigma_c_w
-        self._Sigma_2_1 = np.diag(START_SPEED**2)
+        self._Sigma_2_1, self._step_s = np.diag(START_SPEED**2), 1.0
         self._Sigma_bias = np.eye(3) * np.deg2rad(c.bias_sigma_deg_s) ** 2 * c.estimate_bias
 
     def _assumptions(self) -> tuple[WindowNoise, Kernel, Kernel]:
@@ -283,38 +283,45 @@ class SlidingWindowFusion:
         if interval[0] not in self.window.stamps:
             self.window.insert(interval[0], self._pose_at(interval[0]))
         prior, odometry = self._expected(interval), self._odometry_over(interval, new)
-        values, failed = self.gate.judge(
+        judged = self.gate.judge(
             odometry,
             self._turn(interval, new, prior if odometry is None else odometry),
             prior,
             chained="odometry" not in new and ("odometry", interval) not in self._edges,
         )
-        nis.update(values)
+        failed = judged.failed
+        nis.update(judged.nis)
         if interval[1] not in self.window.stamps:
             self.window.insert(interval[1], self._first_guess(interval, new, failed))
-        for source, edge in new.items():
-            self._edges[source, interval] = edge
-            if source == "odometry":
-                self.window.poses = self.window.poses.plus(
-                    interval, edge.C, edge.r, edge.information
-                )
-            else:
-                self.window.rotations = self.window.rotations.plus(
-                    interval, edge.C, edge.r, edge.information
-                )
+        for edge in new.values():
+            self._put(edge)
         for source in {*new, *failed}:
             self.gate[source].count(rejected=source in failed)
-        return [self._withdraw(source, interval, reason) for source, reason in failed.items()]
+        # Either may have come before its partner.
+        for source, widening in judged.doubtful.items():
+            if (source, interval) in self._edges:
+                edge = self._withdraw(source, interval)
+                self._put(replace(edge, covariance=edge.covariance + widening))
+        for source in failed:
+            self._withdraw(source, interval)
+        return [Rejection(source, *interval, reason) for source, reason in failed.items()]
 
-    def _withdraw(self, source: str, interval: Interval, reason: str) -> Rejection:
-        """Take an edge out again: the rejected one may have come before its partner."""
-        del self._edges[source, interval]
+    def _put(self, edge: _Edge) -> None:
+        self._edges[edge.source, edge.interval] = edge
+        window, values = self.window, (edge.interval, edge.C, edge.r, edge.information)
+        if edge.source == ODOMETRY:
+            window.poses = window.poses.plus(*values)
+        else:
+            window.rotations = window.rotations.plus(*values)
+
+    def _withdraw(self, source: str, interval: Interval) -> _Edge:
+        """Take an edge out again."""
         window = self.window
-        if source == "odometry":
+        if source == ODOMETRY:
             window.poses = window.poses.where(~window.poses.between(interval))
         else:
             window.rotations = window.rotations.where(~window.rotations.between(interval))
-        return Rejection(source, *interval, reason)
+        return self._edges.pop((source, interval))
 
     def _start(self, stamp: int) -> None:
         size = self.window.dimension
@@ -390,7 +397,8 @@ class SlidingWindowFusion:
         dt = (interval[1] - interval[0]) * 1e-9
         pose = lie.se3_exp(velocity * min(dt, self.config.max_gap_s))
         walk = np.diag(self.window.noise.velocity_walk) * 0.5 * (dt_before + dt)
-        covariance = (walk + self._Sigma_2_1 / dt_before**2) * dt**2
+        # The newest step that was solved for: a state that was just put in has no velocity yet.
+        covariance = (walk + self._Sigma_2_1 / self._step_s**2) * dt**2
         return RelativeMotion(pose[:3, :3], pose[:3, 3], covariance)
 
     def _pose_at(self, stamp: int) -> Array:
@@ -433,7 +441,7 @@ class SlidingWindowFusion:
             to_relative[:, size : size + 6] = np.eye(6)
             Sigma_2_1 = to_relative @ joint @ to_relative.T
             self._Sigma_2_1 = Sigma_2_1 = 0.5 * (Sigma_2_1 + Sigma_2_1.T)
-            step_s = float(window.stamps[-1] - window.stamps[-2]) * 1e-9
+            self._step_s = step_s = float(window.stamps[-1] - window.stamps[-2]) * 1e-9
             velocity = -lie.se3_log(T_2_1) / step_s
         Sigma_bias = None
         if self.config.estimate_bias:
@@ -441,7 +449,7 @@ class SlidingWindowFusion:
         return FusedState(
             stamp_ns=int(window.stamps[-1]),
             T_w_c=lie.se3_inverse(window.pose(-1)),
-            Sigma_c_w=newest[:6, :6],
+            Sigma_c_w=self._no_less_than_at_the_start(newest[:6, :6]),
             T_2_1=T_2_1,
             Sigma_2_1=Sigma_2_1,
             step_s=step_s,
@@ -451,6 +459,21 @@ class SlidingWindowFusion:
             nis=nis,
             rejected=rejected,
         )
+
+    def _no_less_than_at_the_start(self, Sigma: Array) -> Array:
+        """Relative motions never make a lost pose known: where they seem to, a turn was too large.
+
+        Large turns of a pose that is not known to a radian leave the reach of linear equations.
+        """
+        blocks = (slice(0, 3), slice(3, 6))
+        least = [float(np.linalg.eigvalsh(self._Sigma_c_w[b, b])[0]) for b in blocks]
+        if least[1] < 1.0:
+            return Sigma
+        out = Sigma.copy()
+        for block, variance in zip(blocks, least, strict=True):
+            missing = variance - float(np.linalg.eigvalsh(out[block, block])[0])
+            out[block, block] += max(missing, 0.0) * np.eye(3)
+        return out
 
 
 def _bounded(covariance: Array) -> Array:

@@ -31,7 +31,7 @@ from hydranet_ros.datasets.sensor_messages import (
     grey_of_raw,
 )
 from hydranet_ros.errors import BadInput
-from hydranet_ros.fusion.odometry_input import OdometrySample
+from hydranet_ros.fusion.twist_agreement import OdometrySample
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.estimates import RelativeRotation
 from hydranet_ros.geometry.lie import Array

@@ -18,11 +18,9 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from math import isfinite
 from pathlib import Path
-from typing import Any
 
 from hydranet_ros.datasets.source import STREET, is_bag
 from hydranet_ros.errors import FileError, HydraNetError
-from hydranet_ros.settings import read_yaml
 
 PACKAGE = "hydranet_ros"
 PROFILE = "config/fastdds.xml"
@@ -256,23 +254,6 @@ def _topics_in_bag(bag: str, cameras: str) -> dict[str, str]:
         **dict(zip(("left/image_rect", "right/image_rect"), images, strict=True)),
         **dict(zip(("left/camera_info", "right/camera_info"), infos, strict=True)),
     }
-
-
-def file_parameter(path: str, node: str, name: str) -> Any:
-    """What a file of parameters says of one; None where it does not."""
-    found = None
-    for pattern, section in read_yaml(path).items():
-        if pattern.rpartition("/")[2] in (node, "**") and isinstance(section, Mapping):
-            value = _nested(section.get("ros__parameters"), name)
-            found = found if value is None else value
-    return found
-
-
-def _nested(values: Any, name: str) -> Any:
-    if not isinstance(values, Mapping):
-        return None
-    first, _, rest = name.partition(".")
-    return values.get(name, _nested(values.get(first), rest) if rest else None)
 
 
 # --- processes apart from others -----------------------------------------------------------------

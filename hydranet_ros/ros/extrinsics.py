@@ -29,6 +29,9 @@ except ImportError:  # not with the wheels
 # T_BASE_OPTICAL as a parameter, x y z qx qy qz qw: a camera that looks forward.
 LOOKING_FORWARD = (0.0, 0.0, 0.0, -0.5, 0.5, -0.5, 0.5)
 
+# So many messages in a row with another frame_id are of another camera.
+NAME_CONFIRMED = 3
+
 
 @dataclass(frozen=True)
 class FramesConfig(Configuration):
@@ -70,6 +73,29 @@ class FramesConfig(Configuration):
         """As the parameter says."""
         x, y, z, w = self.base_from_camera[3:]
         return lie.se3_from(lie.quaternion_to_matrix([w, x, y, z]), self.base_from_camera[:3])
+
+
+class SteadyName:
+    """The frame_id of a camera: a lone other one is a wrong message, not another mounting."""
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Any name may come next."""
+        self.name, self._other, self._count = "", "", 0
+
+    def take(self, name: str) -> str:
+        """The name, a BadInput where it is another than before; after some in a row it is new."""
+        if name != self.name and self.name:
+            self._count = self._count + 1 if name == self._other else 1
+            self._other = name
+            if self._count < NAME_CONFIRMED:
+                raise BadInput(
+                    "frames", f"frame_id {name[:50]!r} instead of {self.name!r}: not used"
+                )
+        self.name, self._count = name, 0
+        return name
 
 
 class Extrinsics:

@@ -21,7 +21,7 @@ from hydranet_ros.fusion.sliding_window import FusedState
 from hydranet_ros.geometry.stamps import StampMatcher
 from hydranet_ros.ros.conversions import odometry_sample, rotation_from, stamp_ns
 from hydranet_ros.ros.diagnostics import FusionHealth
-from hydranet_ros.ros.extrinsics import Extrinsics, FramesConfig
+from hydranet_ros.ros.extrinsics import Extrinsics, FramesConfig, SteadyName
 from hydranet_ros.ros.lifecycle import ManagedNode, NodeConfig, steady_clock
 from hydranet_ros.ros.odometry_output import FusedOutputConfig, OdometryOutput
 from hydranet_ros.ros.qos import REQUESTS, ReliableConfig
@@ -47,10 +47,9 @@ class FusionNode(ManagedNode[FusionNodeConfig]):
 
     def __init__(self, **options: Any) -> None:
         super().__init__("fusion_node", FusionNodeConfig, **options)
-        self._camera_frame = ""
+        self._camera, self._child = SteadyName(), SteadyName()
         self._rotations: StampMatcher[Any] = StampMatcher(2, 0)  # with their intervals
-        self._health = FusionHealth()
-        self._published_ns = -1
+        self._health, self._published_ns = FusionHealth(), -1
         self.create_timer(POLL_S, self._poll, clock=steady_clock())
 
     def configure(self) -> None:
@@ -70,6 +69,7 @@ class FusionNode(ManagedNode[FusionNodeConfig]):
     def reset(self, reason: str) -> None:
         """Begin at the origin."""
         self._fusion.reset()
+        self._camera, self._child = SteadyName(), SteadyName()
         self._forget()
 
     def _restarted(self, reason: str) -> None:
@@ -92,7 +92,7 @@ class FusionNode(ManagedNode[FusionNodeConfig]):
     def _on_odometry(self, message: Odometry) -> None:
         try:
             sample = odometry_sample(message)
-            T_b_c = self._extrinsics.camera_in(sample.child, self._camera_frame)
+            T_b_c = self._extrinsics.camera_in(self._child.take(sample.child), self._camera.name)
         except BadInput:
             self._publish(self._fusion.lose_odometry(stamp_ns(message.header.stamp)))
             raise
@@ -102,11 +102,11 @@ class FusionNode(ManagedNode[FusionNodeConfig]):
         """A rotation (side 0) counts once its interval (side 1) is here."""
         match = self._rotations.add(side, stamp_ns(message.header.stamp), message)
         if match is not None:
-            self._camera_frame = match[0].header.frame_id
+            self._camera.take(match[0].header.frame_id)
             self._publish(self._fusion.add(rotation_from(*match)))
 
     def _on_set_pose(self, message: PoseWithCovarianceStamped) -> None:
-        self._fusion.set_pose(*self._extrinsics.camera_pose(message, self._camera_frame))
+        self._fusion.set_pose(*self._extrinsics.camera_pose(message, self._camera.name))
         self._output.clear()
 
     def _poll(self) -> None:
@@ -122,7 +122,7 @@ class FusionNode(ManagedNode[FusionNodeConfig]):
                 self.warn(f"{each.source} rejected", f"{each.source}: {each.reason}")
             if state.stamp_ns > self._published_ns:
                 self._published_ns = state.stamp_ns
-                T_b_c = self._extrinsics.camera_in(self.config.frames.base, self._camera_frame)
+                T_b_c = self._extrinsics.camera_in(self.config.frames.base, self._camera.name)
                 self._output.publish_state(state, T_b_c)
 
     def diagnostics(self) -> dict[str, str]:

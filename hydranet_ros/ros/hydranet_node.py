@@ -25,7 +25,8 @@ from hydranet_ros.gyro.visual_gyro import (
 )
 from hydranet_ros.ros import conversions
 from hydranet_ros.ros.diagnostics import rotation_health
-from hydranet_ros.ros.image_input import CameraFrame, ImageInput, InputConfig
+from hydranet_ros.ros.image_input import CameraFrame, ImageInput
+from hydranet_ros.ros.image_topics import InputConfig
 from hydranet_ros.ros.lifecycle import ManagedNode, NodeConfig
 from hydranet_ros.ros.spin import leave, run
 from hydranet_ros.settings import section

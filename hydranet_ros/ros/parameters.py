@@ -7,8 +7,12 @@ is given at the start and not known is refused too.
 
 from __future__ import annotations
 
+import difflib
+import re
 import sys
-from collections.abc import Callable, Mapping
+from array import array
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, Generic, TypeVar
 
 from rcl_interfaces.msg import (
@@ -22,9 +26,13 @@ from rclpy.node import Node
 from rclpy.parameter import Parameter
 
 from hydranet_ros.errors import HydraNetError
-from hydranet_ros.settings import Configuration, Setting, update, walk
+from hydranet_ros.settings import Configuration, Setting, read_yaml, update, walk
 
 Config = TypeVar("Config", bound=Configuration)
+
+NODES = ("hydranet_node", "stereo_vo_node", "fusion_node", "player_node", "recorder_node")
+# How alike names must be for one to be meant by the other.
+ALIKE = 0.75
 
 # What the nodes of this package have between them. A file may set all of it for all nodes (`/**`).
 SECTIONS = {"autostart", "threads", "input", "gyro", "vo", "frames", "path"} | {
@@ -83,6 +91,7 @@ class Parameters(Generic[Config]):
             self.config = update(kind(), self._values())
         except ValueError as error:
             raise HydraNetError(f"parameter {error}") from None
+        node.add_pre_set_parameters_callback(self._converted)
         node.add_on_set_parameters_callback(self._validate)
         node.add_post_set_parameters_callback(self._apply)
 
@@ -109,7 +118,20 @@ class Parameters(Generic[Config]):
         return {name: self._node.get_parameter(name).value for name in self._names}
 
     def _known(self, parameters: list[Parameter[Any]]) -> dict[str, Any]:
-        return {each.name: each.value for each in parameters if each.name in self._names}
+        return {each.name: _listed(each.value) for each in parameters if each.name in self._names}
+
+    def _converted(self, parameters: list[Parameter[Any]]) -> list[Parameter[Any]]:
+        """Numbers as people and `ros2 param load` write them: 1 for 1.0, and the text 1e-06."""
+        return [self._number(each) for each in parameters]
+
+    def _number(self, given: Parameter[Any]) -> Parameter[Any]:
+        item, value = self._names.get(given.name), given.value
+        if item is None or item.kind is not float or type(value) not in (int, str):
+            return given
+        try:
+            return Parameter(given.name, Parameter.Type.DOUBLE, float(value))
+        except ValueError:
+            return given
 
     def _validate(self, parameters: list[Parameter[Any]]) -> SetParametersResult:
         known = self._known(parameters)
@@ -145,6 +167,11 @@ def _like(default: Any, value: Any) -> Any:
     return value
 
 
+def _listed(value: Any) -> Any:
+    """A list for an array, as it comes in messages."""
+    return value.tolist() if isinstance(value, array) else value
+
+
 def _plain(value: Any) -> Any:
     """As rclpy takes it: a list for a tuple or an array."""
     return value if isinstance(value, (bool, int, float, str)) else list(value)
@@ -152,3 +179,50 @@ def _plain(value: Any) -> Any:
 
 def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())
+
+
+# --- files of parameters, before a node reads them -----------------------------------------------
+
+
+def file_parameter(path: str, node: str, name: str) -> Any:
+    """What a file of parameters says of one; None where it does not."""
+    found = None
+    for pattern, section in read_yaml(path).items():
+        if pattern.rpartition("/")[2] in (node, "**") and isinstance(section, Mapping):
+            value = _nested(section.get("ros__parameters"), name)
+            found = found if value is None else value
+    return found
+
+
+def _nested(values: Any, name: str) -> Any:
+    if not isinstance(values, Mapping):
+        return None
+    first, _, rest = name.partition(".")
+    return values.get(name, _nested(values.get(first), rest) if rest else None)
+
+
+def refuse_misspelt(path: str) -> None:
+    """Refuse sections whose names are nearly those of our nodes: nobody would ever read them.
+
+    Sections of other nodes are theirs, and so are those of ours by another name, as long as it
+    has ours in it: fusion_node_2, front_fusion_node.
+    """
+    for name in _node_names(read_yaml(path)):
+        if any(re.fullmatch(rf"(\w+_)?{node}(_?\d+|_\w+)?", name) for node in NODES):
+            continue
+        near = difflib.get_close_matches(name, NODES, 1, ALIKE)
+        if near:
+            raise HydraNetError(f"{path}: no node is called {name!r}: did you mean {near[0]!r}?")
+
+
+def given_files(words: Sequence[str]) -> list[str]:
+    """The files of parameters on a command line of ROS."""
+    return [file for option, file in pairwise(words) if option == "--params-file"]
+
+
+def _node_names(document: Mapping[str, Any]) -> Iterator[str]:
+    """The last part of each section's name; a namespace may hold the sections of its nodes."""
+    for pattern, section in document.items():
+        yield str(pattern).rpartition("/")[2]
+        if isinstance(section, Mapping) and "ros__parameters" not in section:
+            yield from (str(name) for name in section)

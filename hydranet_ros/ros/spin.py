@@ -18,6 +18,7 @@ from rclpy.signals import SignalHandlerOptions
 from hydranet_ros.errors import HydraNetError
 from hydranet_ros.ros.environment import LAUNCHED
 from hydranet_ros.ros.lifecycle import ManagedNode, RCLError
+from hydranet_ros.ros.parameters import given_files, refuse_misspelt
 
 SIGNAL_PERIOD_S = 0.1  # of looking for an interruption
 ORPHAN_PERIOD_S = 0.5  # of looking for the process that has started this one
@@ -66,6 +67,8 @@ def run(make: Callable[[], ManagedNode[Any]], arguments: list[str] | None = None
     node: ManagedNode[Any] | None = None
     try:
         rclpy.init(args=arguments, signal_handler_options=SignalHandlerOptions.NO)
+        for file in given_files(sys.argv if arguments is None else arguments):
+            refuse_misspelt(file)
         node = make()
         if node.config.autostart and not _started(node):
             interruption.starting = False

@@ -21,7 +21,8 @@ from hydranet_ros.geometry.odometer import Odometer
 from hydranet_ros.geometry.stamps import WENT_BACK
 from hydranet_ros.gyro.device import set_threads
 from hydranet_ros.ros.extrinsics import Extrinsics, FramesConfig
-from hydranet_ros.ros.image_input import CameraFrame, ImageInput, InputConfig
+from hydranet_ros.ros.image_input import CameraFrame, ImageInput
+from hydranet_ros.ros.image_topics import InputConfig
 from hydranet_ros.ros.lifecycle import ManagedNode, NodeConfig
 from hydranet_ros.ros.odometry_output import OdometryOutput, PathConfig
 from hydranet_ros.ros.spin import leave, run

@@ -479,3 +479,23 @@ def test_without_the_library_it_is_one_line(tmp_path: Path) -> None:
     assert done.returncode == 2
     expected = "hydranet kitti2bag: a bag needs rosbags: pip install 'hydranet_ros[bags]'\n"
     assert done.stderr == expected
+
+
+def test_white_is_that_of_the_stream(tmp_path: Path, frames: list[Message]) -> None:
+    """Of images with 16 bits, as it is of a live camera: a dark one stays dark after a bright."""
+    tops, messages = iter((4000, 4000, 500, 500, 500, 500)), []
+    for message in frames:
+        if message.topic.endswith("image_rect"):
+            content = unpack(message)
+            shape, top = (content.height, content.width), next(tops)
+            wide = np.full(shape, top // 2, np.uint16)
+            wide[::2] = top
+            content.encoding, content.step = "mono16", 2 * content.width
+            content.data = np.frombuffer(wide.tobytes(), np.uint8)
+            message = pack(message.topic, message.type, message.stamp_ns, content)
+        messages.append(message)
+    write_bag(tmp_path / "bag", messages)
+    bag = open_source(str(tmp_path / "bag"))
+    brightest = [int(frame.left.max()) for frame in bag]
+    assert brightest == [round(4000 * 255 / 4095)] + 2 * [round(500 * 255 / 4095)]
+    assert brightest == [int(frame.left.max()) for frame in bag], "each reading begins anew"

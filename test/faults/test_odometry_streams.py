@@ -250,14 +250,7 @@ def run_core(report: Report, fault: Callable[[Car], Stream], seeds: range) -> No
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=words)
-def test_the_fusion_alone(
-    request: pytest.FixtureRequest, report: Report, fault: Callable[[Car], Stream]
-) -> None:
-    if fault is twist_only:
-        reason = (
-            "the origin is where odometry begins: here a step after the rotations, and the truth"
-        )
-        request.applymarker(pytest.mark.xfail(reason=reason, strict=True))
+def test_the_fusion_alone(report: Report, fault: Callable[[Car], Stream]) -> None:
     run_core(report, fault, range(2))
 
 

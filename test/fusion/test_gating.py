@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from scipy.stats import chi2
 from hydranet_ros.datasets.recording import read_recording
 from hydranet_ros.fusion.config import FusionConfig
 from hydranet_ros.fusion.error_models import OdometryModel, RotationModel
-from hydranet_ros.fusion.gating import Gate, RelativeMotion, SourceStatistics, Turn, nis
+from hydranet_ros.fusion.gating import Gate, Innovation, RelativeMotion, SourceStatistics, Turn
 from hydranet_ros.fusion.sliding_window import Rejection, SlidingWindowFusion
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.estimates import RelativePose, RelativeRotation
@@ -54,7 +55,8 @@ def score(rejected: list[Rejection], source: str, wrong: dict[int, np.ndarray]) 
 
 
 def test_nis_and_its_gate() -> None:
-    assert nis(np.array([2.0, 3.0]), np.diag([4.0, 1.0])) == pytest.approx(10.0)
+    innovation = Innovation(np.array([2.0, 3.0]), np.diag([4.0, 1.0]))
+    assert innovation.nis == pytest.approx(10.0)
     statistics = SourceStatistics(6, 1e-3, 2)
     assert chi2.sf(statistics.gate, 6) == pytest.approx(1e-3)
     assert np.isnan(statistics.mean_nis)
@@ -98,16 +100,48 @@ def test_the_further_from_the_motion_prior_is_to_blame() -> None:
     bad_C = lie.so3_exp([0.0, 0.2, 0.0])
     bad = RelativeMotion(bad_C, np.zeros(3), good.covariance)
     turn, bad_turn = Turn(np.eye(3), np.eye(3) * 1e-6), Turn(bad_C, np.eye(3) * 1e-6)
-    assert gate.judge(good, turn, prior)[1] == {}
-    assert list(gate.judge(bad, turn, prior)[1]) == ["odometry"]
-    assert list(gate.judge(good, bad_turn, prior)[1]) == ["rotation"]
-    assert list(gate.judge(bad, None, prior)[1]) == ["odometry"]
-    assert list(gate.judge(None, bad_turn, prior)[1]) == ["rotation"]
+    assert gate.judge(good, turn, prior).failed == {}
+    assert list(gate.judge(bad, turn, prior).failed) == ["odometry"]
+    assert list(gate.judge(good, bad_turn, prior).failed) == ["rotation"]
+    assert list(gate.judge(bad, None, prior).failed) == ["odometry"]
+    assert list(gate.judge(None, bad_turn, prior).failed) == ["rotation"]
     # without a prior the rotation is, and a lone source cannot be tested
-    assert list(gate.judge(bad, turn, None)[1]) == ["rotation"]
-    assert gate.judge(bad, None, None) == ({}, {})
+    assert list(gate.judge(bad, turn, None).failed) == ["rotation"]
+    assert gate.judge(bad, None, None).nis == {}
     # edges that passed one by one are not taken back for a longer rotation
-    assert list(gate.judge(bad, turn, prior, chained=True)[1]) == ["rotation"]
+    assert list(gate.judge(bad, turn, prior, chained=True).failed) == ["rotation"]
+
+
+def test_what_is_doubtful_is_no_surer_than_it_is_near() -> None:
+    gate = Gate(1e-6, 10)
+    prior = RelativeMotion(np.eye(3), np.zeros(3), np.eye(6) * 0.01**2)
+    covariance = np.eye(6) * 1e-3**2
+    near, doubtful, far = (
+        RelativeMotion(np.eye(3), np.array([0.01 * sigmas, 0.0, 0.0]), covariance)
+        for sigmas in (3.0, 5.5, 8.0)
+    )
+    assert gate.judge(near, None, prior).doubtful == {}
+    assert gate.judge(far, None, prior).doubtful == {}  # it is rejected
+    judged = gate.judge(doubtful, None, prior)
+    assert judged.failed == {}
+    wider = RelativeMotion(doubtful.C, doubtful.r, covariance + judged.doubtful["odometry"])
+    assert prior.to(wider).nis == pytest.approx(6.0)
+
+
+def test_an_outlier_below_the_gate_is_not_believed_surely() -> None:
+    """Two degrees that the gyro and the motion before disagree with, by five sigmas."""
+    # Odometry that is surer than the gyro and the motion before
+    world = drive(21, 5, FusionConfig(acceleration=1.0, angular_acceleration_deg=5.0))
+    fusion = SlidingWindowFusion(FusionConfig())
+    for measured in islice(world.both(), 20):
+        fusion.update(*measured)
+    turn, before = lie.so3_exp(np.deg2rad([0.0, 2.8, 0.0])), fusion.gate.odometry.rejected
+    state = fusion.update(turned(world.vo(20), turn), world.rotation(20))
+    assert fusion.gate.odometry.rejected == before, "it is beyond the gate: no test of doubt"
+    assert state.nis["odometry"] > fusion.gate.odometry.doubt
+    error = lie.so3_log(state.T_2_1[:3, :3] @ world.T_2_1[20, :3, :3].T)
+    sigma = np.sqrt(np.diag(state.Sigma_2_1)[3:])
+    assert (np.abs(error) < 4.0 * sigma).all(), (np.rad2deg(error), np.rad2deg(sigma))
 
 
 # --- honest sources ------------------------------------------------------------------------------

@@ -10,11 +10,8 @@ import pytest
 from hydranet_ros.errors import BadInput
 from hydranet_ros.fusion.config import FusionConfig
 from hydranet_ros.fusion.fusion import Fusion
-from hydranet_ros.fusion.odometry_input import (
-    OdometryInputConfig,
-    OdometryReader,
-    OdometrySample,
-)
+from hydranet_ros.fusion.odometry_input import OdometryInputConfig, OdometryReader
+from hydranet_ros.fusion.twist_agreement import OdometrySample
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.estimates import RelativePose
 
@@ -155,3 +152,107 @@ def test_wheels_of_which_z_roll_and_pitch_are_unknown_are_fused() -> None:
     sigmas = np.sqrt(np.diag(states[-1].Sigma_c_w))
     assert sigmas[[0, 1, 5]].max() < 1.0
     assert np.isfinite(states[-1].T_w_c).all()
+
+
+# --- messages that contradict themselves ---------------------------------------------------------
+
+
+def moved(sample: OdometrySample, *xyz: float) -> OdometrySample:
+    T = sample.T_w_b.copy()
+    T[:3, 3] += xyz
+    return replace(sample, T_w_b=T)
+
+
+def read_on(samples: list[OdometrySample], **settings: object) -> list[RelativePose | str | None]:
+    """Motions, or the kind of what was refused."""
+    reader = OdometryReader(OdometryInputConfig(**settings))
+    out: list[RelativePose | str | None] = []
+    for sample in samples:
+        try:
+            out.append(reader.read(sample))
+        except BadInput as error:
+            out.append(error.kind)
+    return out
+
+
+def test_a_pose_that_its_twist_contradicts_is_bridged() -> None:
+    """A metre to the side is no jump for a car, but the twist knows better."""
+    samples = drive(20, 10.0)
+    samples[12] = moved(samples[12], 0.0, 1.0, 0.0)
+    found = read_on(samples)
+    assert found[12] == "contradiction"
+    motion = found[13]
+    assert isinstance(motion, RelativePose)
+    assert (motion.stamp_1_ns, motion.stamp_2_ns) == (samples[11].stamp_ns, samples[13].stamp_ns)
+    np.testing.assert_allclose(motion.T_2_1, lie.se3_exp(-SPEED * 0.2), atol=1e-9)
+    assert all(isinstance(each, RelativePose) for each in found[14:])
+
+
+@pytest.mark.parametrize("twist", [np.full(6, np.nan), np.full(6, 1e300), -8.0 * SPEED])
+def test_a_twist_that_its_pose_contradicts_is_bridged(twist: np.ndarray) -> None:
+    samples = drive(20, 10.0)
+    samples[12] = replace(samples[12], twist=twist)
+    found = read_on(samples)
+    assert found[12] == "contradiction"
+    motion = found[13] if isinstance(found[13], RelativePose) else found[14]
+    assert isinstance(motion, RelativePose)
+    seconds = 1e-9 * (motion.stamp_2_ns - samples[11].stamp_ns)
+    np.testing.assert_allclose(motion.T_2_1, lie.se3_exp(-SPEED * seconds), atol=1e-9)
+
+
+def test_a_pose_that_was_set_anew_is_gone_on_from() -> None:
+    samples = drive(20, 10.0)
+    samples[12:] = [moved(each, 0.0, 3.0, 0.0) for each in samples[12:]]
+    found = read_on(samples)
+    assert found[12] == "contradiction"
+    motion = found[13]
+    assert isinstance(motion, RelativePose)
+    assert motion.stamp_1_ns == samples[12].stamp_ns
+    assert all(isinstance(each, RelativePose) for each in found[13:])
+
+
+def test_a_jump_without_a_twist_to_tell_is_no_motion() -> None:
+    """Eight metres in a tenth of a second, and back: the next pose may go on from either."""
+    samples = [replace(each, twist=np.zeros(6)) for each in drive(20, 10.0)]
+    samples[12] = moved(samples[12], 8.0, 0.0, 0.0)
+    found = read_on(samples, max_speed=70.0)
+    assert found[12] == "jump"
+    assert found[13] == "jump" or isinstance(found[13], RelativePose)
+    assert not any(
+        isinstance(each, RelativePose) and np.linalg.norm(each.T_2_1[:3, 3]) > 1.0
+        for each in found
+    )
+
+
+@pytest.mark.parametrize("factor", [0.0, 2.0, -1.0], ids=["empty", "another unit", "mirrored"])
+def test_twists_that_never_agree_say_nothing(factor: float) -> None:
+    samples = [replace(each, twist=factor * 10.0 * SPEED) for each in drive(30, 10.0)]
+    assert all(isinstance(each, RelativePose) for each in read_on(samples)[1:])
+
+
+def test_a_source_that_stops_filling_in_its_twist_is_believed_again() -> None:
+    samples = drive(40, 10.0)
+    samples[15:] = [replace(each, twist=np.full(6, np.nan)) for each in samples[15:]]
+    found = read_on(samples)
+    assert all(isinstance(each, RelativePose) for each in found[30:])
+
+
+def test_a_pose_that_may_never_be_filled_in_is_not_believed_surely() -> None:
+    """The first message says a pose that is a centimetre off the ones after it."""
+    samples = [replace(each, T_w_b=np.eye(4), twist=10.0 * SPEED) for each in drive(6, 10.0)]
+    samples[0] = moved(samples[0], 0.01, 0.0, 0.0)
+    first, *others = (each for each in read_on(samples)[1:])
+    assert isinstance(first, RelativePose)
+    assert np.sqrt(first.Sigma_2_1[0, 0]) > 0.9
+    for motion in others:
+        assert isinstance(motion, RelativePose)
+        np.testing.assert_allclose(motion.T_2_1, lie.se3_exp(-SPEED), atol=1e-9)
+
+
+def test_over_a_gap_a_motion_is_no_surer_than_pose_and_twist_agree() -> None:
+    samples = drive(20, 10.0)
+    turn = lie.se3_from(lie.so3_exp([0.0, 0.0, np.deg2rad(4.0)]), np.zeros(3))
+    late = replace(samples[16], T_w_b=samples[16].T_w_b @ turn)
+    motion = read_on([*samples[:12], late])[-1]
+    assert isinstance(motion, RelativePose)
+    assert np.sqrt(motion.Sigma_2_1[5, 5]) > np.deg2rad(3.5)

@@ -124,7 +124,8 @@ def test_covariances_are_honest_by_monte_carlo(estimate_bias: bool) -> None:
 
 def test_vo_alone_has_the_covariance_of_vo() -> None:
     """The motion since the last state owes nothing to how uncertain that state is."""
-    config = FusionConfig(**HONEST, window_size=4, estimate_bias=False)
+    calm = {"acceleration": 30.0, "angular_acceleration_deg": 300.0}  # nothing is doubted
+    config = FusionConfig(**HONEST, **calm, window_size=4, estimate_bias=False)
     fusion = SlidingWindowFusion(config)
     rng = np.random.default_rng(12)
     for i in range(10):

@@ -21,7 +21,8 @@ from rclpy.serialization import serialize_message
 from hydranet_ros.datasets.bag_files import new_bag
 from hydranet_ros.datasets.bag_messages import Message
 from hydranet_ros.errors import HydraNetError
-from hydranet_ros.ros.environment import LaunchArguments, camera_topics, file_parameter
+from hydranet_ros.ros.environment import LaunchArguments, camera_topics
+from hydranet_ros.ros.parameters import file_parameter, refuse_misspelt
 
 LAUNCH = ROOT / "launch" / "fusion.launch.py"
 
@@ -145,6 +146,30 @@ def test_what_a_file_says(tmp_path: Path) -> None:
     assert file_parameter(str(file), "hydranet_node", "gyro.cameras") == "mono"
     assert file_parameter(str(file), "fusion_node", "fusion.odometry") == "wheels"
     assert file_parameter(str(file), "hydranet_node", "gyro.device") is None
+
+
+@pytest.mark.parametrize(
+    ("section", "meant"),
+    [
+        ("fusion_nod", "fusion_node"),
+        ("/**/hydranet_mode", "hydranet_node"),
+        ("/robot1/stereo_node", "stereo_vo_node"),
+        ("fusionnode", "fusion_node"),
+        *((name, None) for name in ("/**", "amcl", "/robot1/fusion_node", "fusion_node_2")),
+        *((name, None) for name in ("front_stereo_vo_node", "/**/recorder_node", "camera_node")),
+    ],
+)
+def test_a_misspelt_section_is_refused(tmp_path: Path, section: str, meant: str | None) -> None:
+    file = tmp_path / "robot.yaml"
+    file.write_text(f"{section}:\n  ros__parameters: {{}}\n")
+    if meant is None:
+        refuse_misspelt(str(file))
+        return
+    with pytest.raises(HydraNetError, match=f"did you mean '{meant}'"):
+        refuse_misspelt(str(file))
+    file.write_text(f"robot1:\n  {section.rpartition('/')[2]}:\n    ros__parameters: {{}}\n")
+    with pytest.raises(HydraNetError, match=f"did you mean '{meant}'"):
+        refuse_misspelt(str(file))
 
 
 # --- with launch ---------------------------------------------------------------------------------

@@ -22,9 +22,13 @@ from geometry_msgs.msg import PoseWithCovarianceStamped
 from lifecycle_msgs.msg import State, Transition
 from lifecycle_msgs.srv import ChangeState, GetState
 from nav_msgs.msg import Odometry
-from rcl_interfaces.srv import GetParameters, ListParameters
+from rcl_interfaces.srv import GetParameters, ListParameters, SetParameters
 from rclpy.lifecycle import TransitionCallbackReturn
-from rclpy.parameter import Parameter, parameter_value_to_python
+from rclpy.parameter import (
+    Parameter,
+    parameter_dict_from_yaml_file,
+    parameter_value_to_python,
+)
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from ros.in_process import counted, overrides, spinning
 from ros.node_processes import Bench, NodeProcess, StereoRig, image, processes, stamp
@@ -39,6 +43,7 @@ from hydranet_ros.ros.conversions import odometry_message, stamp_ns
 from hydranet_ros.ros.environment import share_file
 from hydranet_ros.ros.fusion_node import FusionNode
 from hydranet_ros.ros.image_input import CameraFrame
+from hydranet_ros.ros.lifecycle import ManagedNode
 from hydranet_ros.ros.stereo_vo_node import StereoVONode
 
 # rclpy's own answer to a publisher that does not match.
@@ -110,6 +115,17 @@ def test_what_cannot_start_ends_with_one_line_and_code_2(
         node.end()
     assert text in node.log
     assert "Traceback" not in node.log
+
+
+def test_a_node_refuses_a_file_with_a_misspelt_section(tmp_path: Path) -> None:
+    file = tmp_path / "robot.yaml"
+    file.write_text("/**/fusion_nod:\n  ros__parameters:\n    fusion: {window_size: 5}\n")
+    node = NodeProcess("fusion_node", ["--params-file", str(file)], tmp_path)
+    try:
+        assert node.process.wait(timeout=60.0) == 2, node.log
+    finally:
+        node.end()
+    assert "no node is called 'fusion_nod': did you mean 'fusion_node'?" in node.log
 
 
 def test_a_fusion_node_starts_without_torch(
@@ -330,6 +346,22 @@ def test_parameters_that_are_dumped_load_again(bench: Bench, tmp_path: Path, nam
     with processes(tmp_path, **{name: [*own, "--params-file", str(file)]}) as nodes:
         assert dumped(bench, f"{name}_dumped") == first
         assert nodes[name].interrupt()[0] == 0, nodes[name].log
+
+
+@pytest.mark.parametrize("make", [FusionNode, StereoVONode])
+def test_what_is_dumped_is_loaded_while_the_node_runs(
+    bench: Bench, tmp_path: Path, make: type[ManagedNode[Any]]
+) -> None:
+    """As `ros2 param load` does it: every parameter is set, to what it is."""
+    node = make()
+    name, file = node.get_name(), tmp_path / "dump.yaml"
+    with spinning(node):
+        file.write_text(dumped(bench, name))
+        loaded = list(parameter_dict_from_yaml_file(str(file), False, [f"/{name}"]).values())
+        request = SetParameters.Request(parameters=loaded)
+        results = bench.call(SetParameters, f"/{name}/set_parameters", request).results
+    refused = {p.name: r.reason for p, r in zip(loaded, results, strict=True) if not r.successful}
+    assert set(refused) <= {"start_type_description_service"}, refused  # rclpy's own
 
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])

@@ -168,6 +168,17 @@ class TestOnANode:
         assert node.get_parameter("mass").type_ == Parameter.Type.DOUBLE_ARRAY
         node.destroy_node()
 
+    @pytest.mark.parametrize("given", [1, "1", "1e0"])
+    def test_numbers_that_are_set_may_be_written_in_any_way(self, given: int | str) -> None:
+        node, parameters, _ = car()
+        (result,) = node.set_parameters([Parameter("wheel.radius", value=given)])
+        assert result.successful, result.reason
+        assert parameters.config.wheel.radius == 1.0
+        assert node.get_parameter("wheel.radius").type_ == Parameter.Type.DOUBLE
+        (result,) = node.set_parameters([Parameter("wheel.radius", value="round")])
+        assert not result.successful
+        node.destroy_node()
+
     def test_what_is_not_live_is_set_while_it_is_not_in_use(self) -> None:
         parked = [True]
         node, parameters, told = car(parked)

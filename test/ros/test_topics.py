@@ -19,7 +19,7 @@ from sensor_msgs.msg import CameraInfo, CompressedImage, Image
 
 from hydranet_ros.errors import BadInput
 from hydranet_ros.geometry.camera import Camera, StereoCamera
-from hydranet_ros.ros.extrinsics import Extrinsics, FramesConfig
+from hydranet_ros.ros.extrinsics import NAME_CONFIRMED, Extrinsics, FramesConfig, SteadyName
 from hydranet_ros.ros.stereo_vo_node import StereoVONode
 
 CAMERA = StereoCamera(Camera(350.0, 350.0, 160.0, 60.0), 0.5)
@@ -216,6 +216,20 @@ def test_images_without_their_other_half_are_warned_about(bench: Bench) -> None:
 def test_frames_without_names_are_told(bench: Bench, base: str, camera: str, why: str) -> None:
     with pytest.raises(BadInput, match=why):
         Extrinsics(bench.node, FramesConfig()).camera_in(base, camera)
+
+
+def test_a_lone_other_frame_is_no_other_mounting() -> None:
+    """'base_link' in the header of one image would put the camera into the base."""
+    camera = SteadyName()
+    assert [camera.take("camera") for _ in range(2)] == ["camera", "camera"]
+    for wrong in ("base_link", "", "base_link"):
+        with pytest.raises(BadInput, match="instead of 'camera'"):
+            camera.take(wrong)
+    assert camera.take("camera") == "camera"
+    for _ in range(NAME_CONFIRMED - 1):
+        with pytest.raises(BadInput):
+            camera.take("other")
+    assert camera.take("other") == camera.name == "other"
 
 
 def test_a_calibration_without_a_size_ends_no_node(bench: Bench) -> None:
