@@ -26,6 +26,7 @@ from functools import lru_cache
 from math import pi, sqrt
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -329,7 +330,7 @@ def rotate(phi: Tensor) -> Tensor:
 
 def _some(cells: Cells, count: int) -> Cells:
     """So many cells, textured ones first, spread over the field the same way every time."""
-    n = cells.points.shape[2]
+    n = int(cells.points.shape[2])  # a tensor, while a trace is made
     if n <= count:
         return cells
     textured = cells.spread[:, 0] + cells.spread[:, 2] < 2.0 * _WELL_TEXTURED
@@ -458,9 +459,12 @@ def _half_sphere(device: torch.device, dtype: torch.dtype) -> Tensor:
 @lru_cache
 @torch.inference_mode(False)
 def _shuffled(count: int, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """(count,) numbers of 0 to 1 in an order that has no pattern, the same every time."""
-    order = torch.randperm(count, generator=torch.Generator().manual_seed(0))
-    return (order.to(torch.float64) / count).to(device, dtype)
+    """(count,) numbers of 0 to 1 in an order that has no pattern, the same every time.
+
+    By NumPy: a trace would record `torch.randperm`, without its seed, and draw anew at every call.
+    """
+    order = np.random.default_rng(0).permutation(count)
+    return torch.from_numpy(order / count).to(device, dtype)
 
 
 def _seen(C: Tensor, points: Tensor) -> tuple[Tensor, Tensor]:
