@@ -168,7 +168,7 @@ def search(cells: Cells) -> Found:
     motion, many = _distinct(solved, cost, _FINALISTS), _repeated(cells, _FINALISTS)
     for scale in _FINAL_SCALES:
         motion = step(many, motion, many.valid[:, 0], scale)
-    best = _best(motion, _cost(many, motion, _COST_SCALE).view(-1, _FINALISTS), 1)
+    best = _best(motion, _cost(many, motion, _COST_SCALE).view(len(cost), _FINALISTS), 1)
     return Found(_forward(cells, best), _ambiguity(solved.C, cost, best.C))
 
 
@@ -203,7 +203,8 @@ def _promising(cells: Cells) -> tuple[CameraMotion, Tensor]:
     for scales in _HELD_STAGES:
         for scale in scales:
             motion = step(many, motion, many.valid[:, 0], scale, held=_HELD)
-        stages.append(_best(motion, _cost(many, motion, 0.5 * scales[-1]).view(batch, -1), _KEPT))
+        cost = _cost(many, motion, 0.5 * scales[-1]).view(batch, count)
+        stages.append(_best(motion, cost, _KEPT))
     C, t = (torch.stack(each, dim=1).flatten(0, 2) for each in _apart(stages, batch))
     scales_after = directions.new_tensor(_FREE_STAGES).repeat_interleave(_KEPT, dim=0)
     return CameraMotion(C, t), scales_after
@@ -223,7 +224,7 @@ def _solved(cells: Cells, motion: CameraMotion, scales: Tensor) -> tuple[CameraM
     many = _repeated(few, len(scales))
     for column in scales.repeat(len(few.points), 1).unbind(dim=1):
         motion = step(many, motion, many.valid[:, 0], column[:, None])
-    return motion, _cost(many, motion, _COST_SCALE).view(-1, len(scales))
+    return motion, _cost(many, motion, _COST_SCALE).view(len(few.points), len(scales))
 
 
 def _distinct(motion: CameraMotion, cost: Tensor, count: int) -> CameraMotion:
