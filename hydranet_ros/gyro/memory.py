@@ -306,7 +306,7 @@ class Memory:
         self._since += 1
         if len(self._frames) > max(self.config.frames, 2):
             # Recent frames are needed; of the others, every second.
-            self._drop(1 if rotation.stamp_2_ns % 2 else 2)
+            self._drop(1 + self._since % 2)
 
     def _drop(self, index: int) -> None:
         """Leave a frame out: the network's rotations to it and from it become one."""
