@@ -10,10 +10,10 @@ import numpy as np
 
 from hydranet_ros.geometry.camera import StereoCamera
 from hydranet_ros.geometry.lie import Array
+from hydranet_ros.stereo_vo.calibration import Calibration
 from hydranet_ros.stereo_vo.config import StereoVOConfig
 from hydranet_ros.stereo_vo.features import CornerDetector, Image, Mask
 from hydranet_ros.stereo_vo.motion import Tracks, transform
-from hydranet_ros.stereo_vo.rectification import RectificationError
 from hydranet_ros.stereo_vo.result import Lost
 
 # Whether left and right are of one instant is told by corners that move vertically by this much,
@@ -55,12 +55,12 @@ def make_frame(stamp_ns: int, left: Image, right: Image, config: StereoVOConfig)
 
 @dataclass(frozen=True, eq=False)
 class Front:
-    """The front end, with the rectification error as it is known at the moment."""
+    """The front end, with the calibration as it is known at the moment."""
 
     _camera: StereoCamera
     _config: StereoVOConfig
     _detector: CornerDetector
-    rectification: RectificationError
+    calibration: Calibration
 
     def start(self, frame: TrackedFrame) -> TrackedFrame | Lost:
         """A frame that nothing is known about with its features, or why there are none."""
@@ -151,15 +151,12 @@ class Front:
         """Where (n, 4) features should be after the motion `guess`."""
         y1 = self.corrected(features)
         y2 = self._camera.project(transform(guess, self._camera.triangulate(y1[:, :3])))
-        offset = features[:, 2:] - y1[:, 2:]
-        right = np.stack([y2[:, 2], y2[:, 1]], axis=1) + offset
-        return np.concatenate([y2[:, :2], right], axis=1)
+        exact = y2[:, [0, 1, 2, 1]]
+        return exact + self.calibration.offsets(self._camera.left, exact)
 
     def corrected(self, features: Array) -> Array:
-        """(n, 4) features without the rectification error known so far."""
-        out = features.copy()
-        out[:, 2:] -= self.rectification.offsets(self._camera.left, features[:, 2:])
-        return out
+        """(n, 4) features without the error of the calibration known so far."""
+        return features - self.calibration.offsets(self._camera.left, features)
 
     def _valid(self, features: Array) -> Mask:
         """Whether (n, 4) features have a positive disparity and lie in one row, as corrected."""

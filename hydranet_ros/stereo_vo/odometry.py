@@ -11,6 +11,7 @@ from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.camera import Frame, Image, StereoCamera
 from hydranet_ros.geometry.estimates import RelativePose
 from hydranet_ros.geometry.lie import Array
+from hydranet_ros.stereo_vo.calibration import Calibration, read_calibration
 from hydranet_ros.stereo_vo.config import StereoVOConfig
 from hydranet_ros.stereo_vo.covariance import CovarianceModel
 from hydranet_ros.stereo_vo.features import CornerDetector, Mask
@@ -24,7 +25,6 @@ from hydranet_ros.stereo_vo.motion import (
     fit_samples,
 )
 from hydranet_ros.stereo_vo.noise import TrackNoise
-from hydranet_ros.stereo_vo.rectification import RectificationError, offset_basis
 from hydranet_ros.stereo_vo.result import Lost, VOResult, VOStatistics
 
 # Whether left and right are of one instant is tested at starts, and once in so many frames.
@@ -47,14 +47,17 @@ class StereoVO:
         self.camera = camera
         self.config = config or StereoVOConfig()
         self._detector = CornerDetector(self.config)
+        self._known = Calibration.prior()
+        if self.config.calibration:
+            self._known = read_calibration(self.config.calibration, camera)
         self.reset()
 
     def reset(self) -> None:
-        """Forget everything, the rectification error included."""
+        """Forget everything, the self-calibration included, but what a file said."""
         self._forget_frames()
         self._lag, self._since_lag = 0.0, LAG_EVERY  # of the right image, in frames
-        self._rectification = RectificationError.prior()
-        self._covariance = CovarianceModel(self.config.shake_share, self.config.calibration_share)
+        self._calibration = self._known
+        self._covariance = CovarianceModel(self.config.shake_share, self.config.scale_sigma)
 
     def _forget_frames(self) -> None:
         self._frame: TrackedFrame | None = None
@@ -63,9 +66,16 @@ class StereoVO:
         self._velocity: Array | None = None  # twist per second
 
     @property
-    def rectification(self) -> RectificationError:
-        """What is known of the pair's rectification error so far."""
-        return self._rectification
+    def calibration(self) -> Calibration:
+        """What is known of the errors of the pair's calibration so far."""
+        return self._calibration
+
+    @property
+    def calibration_px(self) -> tuple[float, float] | None:
+        """By how much that moves pixels of the left and of the right image at most, so far."""
+        if self._frame is None:
+            return None
+        return self._calibration.largest_px(self.camera.left, self._frame.left.shape)
 
     def update(self, frame: Frame) -> VOResult:
         """Take a rectified stereo frame; return the motion since the last usable one.
@@ -106,9 +116,9 @@ class StereoVO:
             return self._start(frame, lost.reason, lost.statistics)
         seconds = 1e-9 * (stamp_ns - previous.stamp_ns)
         rate = lie.se3_log(motion.T_2_1) / seconds
-        after = tracks.after[motion.inliers]
+        persistent = motion.by_theta @ self._calibration.covariance @ motion.by_theta.T
         covariance = self._covariance.complete(
-            motion.Sigma_2_1, motion.clustering, rate, seconds, self._depth_share(after)
+            motion.Sigma_2_1, persistent, motion.clustering, rate, seconds
         )
         pose = RelativePose(motion.T_2_1, self._floored(covariance), previous.stamp_ns, stamp_ns)
         kept = tracks.after[motion.inliers | motion.rivals]
@@ -145,15 +155,6 @@ class StereoVO:
             found = self._front().track(previous, frame, motion.T_2_1)
             motion = self._solve(previous, found.tracks, motion.T_2_1, frame.stamp_ns)
         return found, motion
-
-    def _depth_share(self, features: Array) -> float:
-        """By what share the rectification error surely changes a typical feature's depth."""
-        y = self._front().corrected(features)
-        basis = offset_basis(self.camera.left, features[:, 2:])[:, 0]
-        spread = np.linalg.solve(self._rectification.information, basis.T)
-        unsure = np.einsum("na,an->n", basis, spread)
-        shift2 = (features[:, 2] - y[:, 2]) ** 2 - unsure
-        return float(np.sqrt(max(np.median(shift2 / (y[:, 0] - y[:, 2]) ** 2), 0.0)))
 
     def _solve(
         self, previous: TrackedFrame, tracks: Tracks, guess: Array, stamp_ns: int
@@ -205,7 +206,7 @@ class StereoVO:
             config.tracking_sigma_px, config.stereo_sigma_px, config.edge_px, config.window_px
         )
         solver = MotionSolver(
-            self.camera, tracks, self._rectification, noise, config.jitter_sigma_px
+            self.camera, tracks, self._calibration, noise, config.jitter_sigma_px
         )
         try:
             motion = solver.solve(pose, config.iterations)
@@ -226,16 +227,17 @@ class StereoVO:
         return best_sample(self.camera, points, measured, poses, config.inlier_px)
 
     def _front(self) -> Front:
-        return Front(self.camera, self.config, self._detector, self._rectification)
+        return Front(self.camera, self.config, self._detector, self._calibration)
 
     # --- state -----------------------------------------------------------------------------------
 
     def _accept(self, motion: MotionFit, rate: Array, frame: TrackedFrame) -> None:
         self._velocity = rate
-        weight = self.config.information_share
-        self._rectification = self._rectification.aged(self.config.forget_share).updated(
-            weight * motion.message[0], weight * motion.message[1]
-        )
+        if self.config.self_calibration == "auto":
+            weight = self.config.information_share
+            self._calibration = self._calibration.aged(self.config.forget_share).updated(
+                weight * motion.message[0], weight * motion.message[1]
+            )
         self._frame, self._bridged = frame, 0
 
     def _start(self, frame: TrackedFrame, reason: Lost, statistics: VOStatistics) -> VOResult:
@@ -263,10 +265,10 @@ class StereoVO:
         return covariance + np.diag(np.maximum(least - np.diagonal(covariance), 0.0))
 
     def apply(self, config: StereoVOConfig) -> None:
-        """Go on with other settings; frames, velocity and rectification stay."""
+        """Go on with other settings; frames, velocity and self-calibration stay."""
         self.config, self._detector = config, CornerDetector(config)
         self._covariance.vibration.share = config.shake_share
-        self._covariance.calibration_share = config.calibration_share
+        self._covariance.scale_sigma = config.scale_sigma
 
     def _is_degenerate(self, motion: MotionFit) -> bool:
         """Whether some direction of the motion is all but free."""
