@@ -46,13 +46,13 @@ SIZE = len(PARAMETERS)
 
 # What a calibration leaves (standard deviations, radians or ratios): principal points to a pixel,
 # axes to a degree (the tilt and the principal point are nearly exchangeable in a calibration, so
-# this is large), focal lengths and distortion coefficients to some thousandths. The shared focal
-# length is held more tightly than it may be wrong, to 0.1 %: with 0.03 %, 0.1 % and 0.2 % KITTI 06
-# has 0.27, 0.25 and 0.45 deg/100 m, as few turns say little of it, and the rest of the distortion
-# speaks in its place.
+# this is large), focal lengths to some thousandths, distortion coefficients to a hundredth. The
+# shared focal length is held more tightly than it may be wrong, to 0.1 %: with 0.03 %, 0.1 % and
+# 0.2 % KITTI 06 has 0.27, 0.25 and 0.45 deg/100 m, as few turns say little of it, and the rest of
+# the distortion speaks in its place.
 _PRIOR = {
-    "both": (1e-3, 2e-3, 2e-3, 5e-3, 5e-3, 5e-3),
-    "right": (1.5e-3, 1.5e-3, 2e-3, 3e-3, 2e-2, 2e-2, 7e-3, 7e-3, 5e-3, 5e-3, 5e-3),
+    "both": (1e-3, 2e-3, 2e-3, 1e-2, 1e-2, 1e-2),
+    "right": (1.5e-3, 1.5e-3, 2e-3, 3e-3, 2e-2, 2e-2, 7e-3, 7e-3, 1e-2, 1e-2, 1e-2),
 }
 PRIOR_SIGMA = np.array([*_PRIOR["both"], *_PRIOR["right"]])
 

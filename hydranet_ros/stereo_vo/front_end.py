@@ -142,10 +142,20 @@ class Front:
             frame.left, brightness_ratio(frame.smooth[1], start, frame.smooth[0], now)
         )
         levels = self._config.guided_levels
-        where, found, _ = follow(left, frame.right, pixels, guess, self._config, levels)
+        where, found, error = follow(left, frame.right, pixels, guess, self._config, levels)
+        found &= self._is_one_surface(error, found)
         n = len(now)
         new = np.concatenate([fresh, where[n:]], axis=1)
         return where[:n], found[:n], new[found[n:] & self._valid(new)]
+
+    def _is_one_surface(self, error: Array, found: Mask) -> Mask:
+        """Whether windows look alike in left and right, by their (n,) mean differences.
+
+        A window with an edge of something near in it has that one's disparity, not the far one's
+        (or something between): always too much, by whole pixels, and in every frame again.
+        """
+        usual = float(np.median(error[found])) if found.any() else 0.0
+        return np.asarray(error <= self._config.match_ratio * max(usual, _LEAST_ERROR))
 
     def _expected(self, features: Array, guess: Array) -> Array:
         """Where (n, 4) features should be after the motion `guess`."""
@@ -170,6 +180,8 @@ class Front:
 # Disparities to start a stereo search from where nothing is known, as shares of the image width.
 # Each search reaches some 50 pixels to either side. The last looks for swapped cameras.
 _BLIND_SHARES = (0.01, 0.05, 0.1, -0.03)
+# Mean difference of two windows, in grey levels, below which they are alike in any case.
+_LEAST_ERROR = 1.0
 # Pixels per element of a smoothed image.
 _STRIDE = 4
 # Grey levels between which a ratio of brightness means something.

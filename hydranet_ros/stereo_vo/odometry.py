@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -141,20 +142,23 @@ class StereoVO:
             raise _LostError(Lost.CAMERAS_DISAGREE, VOStatistics(len(previous.features)))
 
     def _follow(self, previous: TrackedFrame, frame: TrackedFrame) -> tuple[Followed, MotionFit]:
-        """Tracks, new features and motion.
+        """Tracks, new features and motion, from the velocity so far.
 
-        Without a velocity, track again with the motion found: what moved too far for the first
-        search is then found too.
+        Without one, or where that leads nowhere, track again with the motion found: what moved too
+        far for the first search is then found too.
         """
-        guess = np.eye(4)
         if self._velocity is not None:
-            guess = lie.se3_exp(self._velocity * 1e-9 * (frame.stamp_ns - previous.stamp_ns))
+            seconds = 1e-9 * (frame.stamp_ns - previous.stamp_ns)
+            with suppress(_LostError):
+                return self._tracked(previous, frame, lie.se3_exp(self._velocity * seconds))
+        _, motion = self._tracked(previous, frame, np.eye(4))
+        return self._tracked(previous, frame, motion.T_2_1)
+
+    def _tracked(
+        self, previous: TrackedFrame, frame: TrackedFrame, guess: Array
+    ) -> tuple[Followed, MotionFit]:
         found = self._front().track(previous, frame, guess)
-        motion = self._solve(previous, found.tracks, guess, frame.stamp_ns)
-        if self._velocity is None:
-            found = self._front().track(previous, frame, motion.T_2_1)
-            motion = self._solve(previous, found.tracks, motion.T_2_1, frame.stamp_ns)
-        return found, motion
+        return found, self._solve(previous, found.tracks, guess, frame.stamp_ns)
 
     def _solve(
         self, previous: TrackedFrame, tracks: Tracks, guess: Array, stamp_ns: int

@@ -38,7 +38,8 @@ def test_the_street_is_the_default_and_its_covariances_are_honest(tmp_path: Path
     assert (figures["frames"], figures["lost"]) == (100, 0)
     assert figures["vo"]["f2f_deg"] < 0.01
     assert figures["vo"]["ate_m"] < 0.2
-    assert 4.5 <= figures["vo"]["nees"] <= 7.5
+    # Cautious: the covariance allows for errors of a calibration that has none here.
+    assert 1.5 <= figures["vo"]["nees"] <= 6.0
     kitti, tum = read_trajectory(tmp_path / "vo.txt"), read_trajectory(tmp_path / "vo.tum")
     np.testing.assert_allclose(kitti.T_w_c, tum.T_w_c, atol=1e-9)
     assert json.loads((tmp_path / "metrics.json").read_text())["vo"] == figures["vo"]
