@@ -48,6 +48,7 @@ EXAMPLES = """\
   hydranet run dataset/sequences/09 --only rotation --cameras stereo --json
   hydranet run MH_01_easy --only rotation                  EuRoC: the left camera, undistorted
   hydranet run rgbd_dataset_freiburg1_xyz --cameras mono   TUM; 7-Scenes: chess/seq-01
+  hydranet run rgbd_dataset_freiburg1_xyz --cameras rgbd --only vo
   hydranet run my_images --cameras mono --camera camera_info.yaml
 """
 
@@ -62,12 +63,13 @@ def add_parser(commands: Commands) -> None:
         "Run visual odometry, the visual gyro and their fusion over the frames of SOURCE: a "
         "folder of images (KITTI: image_0, image_1, calib.txt, times.txt; EuRoC: mav0/cam0, cam1; "
         "TUM RGB-D: rgb.txt; 7-Scenes: frame-*.color.*; others: images.txt), a rosbag2, or "
-        "'street', the simulated one. With --cameras mono and no pair, the rotation alone.",
+        "'street', the simulated one. With --cameras mono and no pair, the rotation alone; with "
+        "--cameras rgbd, images with depth (TUM: depth.txt) instead of a pair.",
         EXAMPLES,
     )
     add_source(parser)
     parser.add_argument("--only", choices=("vo", "rotation"), help="one part, without fusion")
-    add_network(parser, cameras="mono")
+    add_network(parser, cameras="mono", depth=True)
     parser.add_argument(
         "--calibration",
         metavar="FILE",
@@ -91,6 +93,8 @@ def run(options: argparse.Namespace) -> None:
         "vo.calibration": options.calibration,
         **network_settings(options),
     }
+    if options.cameras == "rgbd":  # the network sees the one image
+        shorthands["gyro.cameras"] = "mono"
     config = chosen_settings(options, PipelineConfig(), shorthands)
     if dumped(options, config):
         return
@@ -130,6 +134,8 @@ def _open_source(
 
     One who asks for one camera of a source that has no pair gets the rotation alone.
     """
+    if options.cameras == "rgbd":
+        return open_chosen(options, "rgbd"), config
     if config.parts == "rotation":
         return open_chosen(options, config.gyro.cameras), config
     try:

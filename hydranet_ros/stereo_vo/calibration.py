@@ -40,7 +40,7 @@ from hydranet_ros.settings import read_yaml
 
 _FIELD = ("t_x", "t_y", "roll", "focal", "axis_x", "axis_y", "c_x", "c_y", "k1", "k2", "k3")
 _BOTH = (3, 6, 7, 8, 9, 10)
-_COMMON = len(_BOTH)
+SHARED = len(_BOTH)
 PARAMETERS = (*(f"both_{_FIELD[i]}" for i in _BOTH), *(f"right_{name}" for name in _FIELD))
 SIZE = len(PARAMETERS)
 
@@ -76,9 +76,9 @@ def offset_basis(camera: Camera, features: Array) -> Array:
     """d(offset)/d(parameters) in pixels at (n, 4) features: (n, 4, 17)."""
     left, right = _field(camera, features[:, :2]), _field(camera, features[:, 2:])
     out = np.zeros((len(features), 4, SIZE))
-    out[:, :2, :_COMMON] = left[..., _BOTH]
-    out[:, 2:, :_COMMON] = right[..., _BOTH]
-    out[:, 2:, _COMMON:] = right
+    out[:, :2, :SHARED] = left[..., _BOTH]
+    out[:, 2:, :SHARED] = right[..., _BOTH]
+    out[:, 2:, SHARED:] = right
     return out
 
 

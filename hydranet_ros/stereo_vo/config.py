@@ -108,6 +108,12 @@ class StereoVOConfig(Configuration):
         "Least noise of stereo matching, likewise; more is read off the rows of the matches",
         1e-06,
     )
+    depth_sigma: float = setting(
+        0.0015,
+        "Noise of an RGB-D camera's depth at one metre, in metres; it grows with the square of "
+        "the depth. Usual of structured light",
+        1e-06,
+    )
     edge_px: float = setting(
         0.25,
         "A change of the window by so much at its edge doubles the variance (see noise.py)",

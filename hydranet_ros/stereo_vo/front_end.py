@@ -8,7 +8,7 @@ from typing import NamedTuple
 import cv2
 import numpy as np
 
-from hydranet_ros.geometry.camera import StereoCamera
+from hydranet_ros.geometry.camera import Frame, StereoCamera
 from hydranet_ros.geometry.lie import Array
 from hydranet_ros.stereo_vo.calibration import Calibration
 from hydranet_ros.stereo_vo.config import StereoVOConfig
@@ -26,8 +26,8 @@ LAG_ROWS_PX = 40.0
 class TrackedFrame:
     """A stereo frame: images, also smoothed, and (n, 4) features (u, v, u_right, v_right).
 
-    `corners` (m, 2) are corners of the left image, whether the right one has them in their row or
-    not.
+    Of an RGB-D camera `right` is the left image again, and `depth` (h, w) is in metres. `corners`
+    (m, 2) are corners of the left image, whether the right one has them in their row or not.
     """
 
     stamp_ns: int
@@ -36,6 +36,7 @@ class TrackedFrame:
     smooth: tuple[Array, Array]
     features: Array
     corners: Array
+    depth: Array | None = None
 
 
 class Followed(NamedTuple):
@@ -46,11 +47,17 @@ class Followed(NamedTuple):
     corners: Array
 
 
-def make_frame(stamp_ns: int, left: Image, right: Image, config: StereoVOConfig) -> TrackedFrame:
+def make_frame(frame: Frame, config: StereoVOConfig) -> TrackedFrame:
     """A frame without features; the images are copied, as callers reuse their buffers."""
-    smoothed = smooth(left, config), smooth(right, config)
     none = np.zeros((0, 4))
-    return TrackedFrame(stamp_ns, left.copy(), right.copy(), smoothed, none, none[:, :2])
+    left, stamp_ns = frame.left.copy(), frame.stamp_ns
+    smoothed = smooth(left, config)
+    if frame.depth is not None:
+        pair = smoothed, smoothed
+        return TrackedFrame(stamp_ns, left, left, pair, none, none[:, :2], frame.depth.copy())
+    assert frame.right is not None
+    pair = smoothed, smooth(frame.right, config)
+    return TrackedFrame(stamp_ns, left, frame.right.copy(), pair, none, none[:, :2])
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,6 +15,7 @@ from hydranet_ros.geometry.lie import Array
 from hydranet_ros.stereo_vo.calibration import Calibration, read_calibration
 from hydranet_ros.stereo_vo.config import StereoVOConfig
 from hydranet_ros.stereo_vo.covariance import CovarianceModel
+from hydranet_ros.stereo_vo.depth import DEPTH_JITTER_PX, DepthFront, depth_calibration
 from hydranet_ros.stereo_vo.features import CornerDetector, Mask
 from hydranet_ros.stereo_vo.front_end import Followed, Front, TrackedFrame, make_frame
 from hydranet_ros.stereo_vo.motion import (
@@ -57,7 +58,7 @@ class StereoVO:
         """Forget everything, the self-calibration included, but what a file said."""
         self._forget_frames()
         self._lag, self._since_lag = 0.0, LAG_EVERY  # of the right image, in frames
-        self._calibration = self._known
+        self._calibration, self._has_depth = self._known, False
         self._covariance = CovarianceModel(self.config.shake_share, self.config.scale_sigma)
 
     def _forget_frames(self) -> None:
@@ -85,12 +86,12 @@ class StereoVO:
         same earlier frame) or becomes the new start (it is fine, but the motion was not found).
         """
         started = time.perf_counter()
-        left, right = self._checked_images(frame)
+        self._check(frame)
         gap = self._after_gap(frame.stamp_ns)
         if gap:
             self._forget_frames()
         self._last_ns = frame.stamp_ns
-        result = self._update(left, right, frame.stamp_ns)
+        result = self._update(frame)
         if gap and result.lost is Lost.INITIALISING:
             result = replace(result, lost=Lost.LONG_GAP)
         elapsed = 1e3 * (time.perf_counter() - started)
@@ -98,15 +99,16 @@ class StereoVO:
 
     # --- steps -----------------------------------------------------------------------------------
 
-    def _update(self, left: Image, right: Image, stamp_ns: int) -> VOResult:
-        previous = self._frame
+    def _update(self, taken: Frame) -> VOResult:
+        previous, stamp_ns = self._frame, taken.stamp_ns
+        left, right = taken.left, taken.left if taken.right is None else taken.right
         if previous is not None and (
             np.array_equal(previous.left, left) or np.array_equal(previous.right, right)
         ):
             return self._bridge(stamp_ns, Lost.REPEATED_IMAGE, VOStatistics())
         if self._is_flat(left) or self._is_flat(right):
             return self._bridge(stamp_ns, Lost.FLAT_IMAGE, VOStatistics())
-        frame = make_frame(stamp_ns, left, right, self.config)
+        frame = make_frame(taken, self.config)
         if previous is None:
             return self._start(frame, Lost.INITIALISING, VOStatistics())
         try:
@@ -206,12 +208,12 @@ class StereoVO:
     def _refine(self, tracks: Tracks, pose: Array) -> MotionFit | None:
         """The motion of the tracks, None where they do not fix it."""
         config = self.config
-        noise = TrackNoise(
-            config.tracking_sigma_px, config.stereo_sigma_px, config.edge_px, config.window_px
-        )
-        solver = MotionSolver(
-            self.camera, tracks, self._calibration, noise, config.jitter_sigma_px
-        )
+        stereo_px, jitter_px = config.stereo_sigma_px, config.jitter_sigma_px
+        if self._has_depth:
+            stereo_px = self.camera.left.fx * self.camera.baseline_m * config.depth_sigma
+            jitter_px = DEPTH_JITTER_PX
+        noise = TrackNoise(config.tracking_sigma_px, stereo_px, config.edge_px, config.window_px)
+        solver = MotionSolver(self.camera, tracks, self._calibration, noise, jitter_px)
         try:
             motion = solver.solve(pose, config.iterations)
         except np.linalg.LinAlgError:
@@ -231,13 +233,14 @@ class StereoVO:
         return best_sample(self.camera, points, measured, poses, config.inlier_px)
 
     def _front(self) -> Front:
-        return Front(self.camera, self.config, self._detector, self._calibration)
+        kind = DepthFront if self._has_depth else Front
+        return kind(self.camera, self.config, self._detector, self._calibration)
 
     # --- state -----------------------------------------------------------------------------------
 
     def _accept(self, motion: MotionFit, rate: Array, frame: TrackedFrame) -> None:
         self._velocity = rate
-        if self.config.self_calibration == "auto":
+        if self.config.self_calibration == "auto" and not self._has_depth:
             weight = self.config.information_share
             self._calibration = self._calibration.aged(self.config.forget_share).updated(
                 weight * motion.message[0], weight * motion.message[1]
@@ -291,25 +294,31 @@ class StereoVO:
             return False
         return stamp_ns - self._last_ns > self.config.max_interval_s * 1e9
 
-    def _checked_images(self, frame: Frame) -> tuple[Image, Image]:
-        left, right, stamp_ns = frame.left, frame.right, frame.stamp_ns
-        if right is None:
-            raise ValueError("stereo odometry needs both images: this frame has one")
+    def _check(self, frame: Frame) -> None:
+        """Refuse what the caller should not have given; learn from the first frame what it has."""
+        left, right, depth = frame.left, frame.right, frame.depth
+        if right is None and depth is None:
+            raise ValueError("stereo odometry needs both images, or depth: this frame has one")
         for name, image in (("left", left), ("right", right)):
-            if image.ndim != 2 or image.dtype != np.uint8:
+            if image is not None and (image.ndim != 2 or image.dtype != np.uint8):
                 raise ValueError(
                     f"the {name} image must be (h, w) uint8, got {image.shape} {image.dtype}"
                 )
         least = 4 * self.config.window_px
         if min(left.shape) < least:
             raise ValueError(f"images must be at least {least} pixels a side, got {left.shape}")
-        if left.shape != right.shape:
-            raise ValueError(f"images must have one size, got {left.shape} and {right.shape}")
+        for other in (right, depth):
+            if other is not None and left.shape != other.shape:
+                raise ValueError(f"images must have one size, got {left.shape} and {other.shape}")
         if self._frame is not None and self._frame.left.shape != left.shape:
             raise ValueError(f"images must stay {self._frame.left.shape}, got {left.shape}")
-        if self._frame is not None and stamp_ns <= self._frame.stamp_ns:
+        if self._frame is not None and frame.stamp_ns <= self._frame.stamp_ns:
             raise ValueError(
-                f"stamps must increase, got {self._frame.stamp_ns} ns then {stamp_ns} ns;"
+                f"stamps must increase, got {self._frame.stamp_ns} ns then {frame.stamp_ns} ns;"
                 " call reset() after a jump back"
             )
-        return left, right
+        if self._has_depth != (depth is not None):
+            if self._frame is not None:
+                raise ValueError("frames must have depth all, or none")
+            self._has_depth = depth is not None
+            self._calibration = depth_calibration() if self._has_depth else self._known
