@@ -52,7 +52,7 @@ _LONG = 100
 _CLUSTER_GAIN = 0.05
 # Frames over which errors of the calibration are summed to their right size, as if white: of what
 # self-calibration estimates, and of what it cannot see. From KITTI 06 and rendered cameras.
-_ESTIMATED_FRAMES = 2
+_ESTIMATED_FRAMES = 4
 _UNSEEN_FRAMES = 50
 
 
