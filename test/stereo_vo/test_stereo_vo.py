@@ -164,7 +164,8 @@ def test_the_error_of_a_calibration_is_found_without_ground_truth() -> None:
 
 def test_a_perfect_calibration_is_found_perfect() -> None:
     """Nothing runs away, the shared focal length least of all, which turns alone show."""
-    rng, belief = np.random.default_rng(8), Calibration.prior()
+    loose = np.where(np.arange(SIZE) == 0, 2e-3, PRIOR_SIGMA)
+    rng, belief = np.random.default_rng(8), Calibration.prior(loose)
     for _ in range(60):
         motion_true = lie.se3_exp(
             [*(0.03 * rng.standard_normal(2)), -1.1, *(0.01 * rng.standard_normal(3))]
@@ -173,7 +174,7 @@ def test_a_perfect_calibration_is_found_perfect() -> None:
         motion = MotionSolver(CAMERA, tracks, belief, NOISE, 0.02).solve(motion_true, 8)
         belief = belief.updated(*motion.message)
     sigma = np.sqrt(np.diag(belief.covariance))
-    assert sigma[0] < 0.7 * PRIOR_SIGMA[0]
+    assert sigma[0] < 0.5 * loose[0]
     assert np.abs(belief.mean / sigma).max() < 3.5
     assert np.mean((belief.mean / sigma) ** 2) < 2.0
 
@@ -181,7 +182,7 @@ def test_a_perfect_calibration_is_found_perfect() -> None:
 def test_forgetting_returns_to_the_prior() -> None:
     prior = Calibration.prior()
     sure = prior.updated(1e10 * np.eye(SIZE), np.full(SIZE, 1e7))
-    np.testing.assert_allclose(sure.mean, 1e-3, rtol=1e-3)
+    np.testing.assert_allclose(sure.mean, 1e-3, rtol=2e-3)
     for _ in range(100):
         sure = sure.aged(0.5)
     np.testing.assert_allclose(sure.information, prior.information, rtol=1e-6)
