@@ -206,21 +206,12 @@ def test_at_rest_before_a_real_scene_it_does_not_drift(real_minute: tuple[float,
     assert real_minute[0] < 0.05
 
 
-NOT_ADDED_UP = pytest.mark.xfail(
-    reason="rotations from frame to frame do not add up to the one since the reference: the frame "
-    "before is estimated anew with every frame, and what was said of it is not corrected",
-    strict=True,
-)
-
-
 @pytest.mark.slow
-@NOT_ADDED_UP
 def test_at_rest_rotations_add_up_to_none(office_minute: tuple[float, float]) -> None:
     assert office_minute[1] < 0.05
 
 
 @pytest.mark.slow
-@NOT_ADDED_UP
 def test_at_rest_before_a_real_scene_they_do(real_minute: tuple[float, float]) -> None:
     assert real_minute[1] < 0.05
 
