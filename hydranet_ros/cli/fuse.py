@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -70,6 +71,12 @@ def add_parser(commands: Commands) -> None:
         help="whose odometry was recorded, which says how far it is believed (default: visual)",
     )
     parser.add_argument(
+        "--rotation",
+        choices=("gyro", "hydranet"),
+        help="whose rotations were recorded: our gyro's, or those of the paper's network "
+        "(default: as the file's rotation_source says, else by the size of their covariances)",
+    )
+    parser.add_argument(
         "--variant", choices=VARIANTS, default="", help="which of the recorded sources to use"
     )
     parser.add_argument(
@@ -90,7 +97,8 @@ def run(options: argparse.Namespace) -> None:
     """Read, fuse, evaluate, write, print."""
     from hydranet_ros.fusion.config import FusionConfig
 
-    config = chosen_settings(options, FusionConfig(), {"odometry": options.odometry})
+    chosen = {"odometry": options.odometry, "rotation": options.rotation}
+    config = chosen_settings(options, FusionConfig(), chosen)
     if dumped(options, config):
         return
     from hydranet_ros.datasets.recording import read_recording
@@ -98,6 +106,8 @@ def run(options: argparse.Namespace) -> None:
     recording = read_recording(options.recording, options.variant)
     if recording.C_hn is None and not options.vo_only:
         raise HydraNetError(f"{options.recording}: has no rotations to fuse: use --vo-only")
+    if config.rotation == "auto":
+        config = replace(config, rotation=recording.rotation_source)
     without_vo = dropped(options.drop_vo, len(recording.Sigma_vo))
     if options.mode == "paper":
         if options.vo_only or without_vo.any():

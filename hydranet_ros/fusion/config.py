@@ -13,10 +13,19 @@ KernelName = Literal["none", "huber", "cauchy"]
 
 @dataclass(frozen=True)
 class FusionConfig(Configuration):
-    """What the fusion assumes. `odometry` chooses one of the models own, visual and wheels."""
+    """What the fusion assumes.
+
+    `odometry` chooses one of the models own, visual and wheels, and `rotation` one of gyro and
+    hydranet.
+    """
 
     odometry: Literal["own", "visual", "wheels"] = setting(
         "visual", "whose odometry is fused: our own, somebody's visual odometry, or wheels"
+    )
+    rotation: Literal["auto", "gyro", "hydranet"] = setting(
+        "auto",
+        "whose rotations are fused: our gyro's, or those of the paper's network; auto: as a "
+        "recording says, and our gyro's where there is none",
     )
     window_size: int = setting(10, "states in the window", 3)
     max_iterations: int = setting(10, "most steps of one optimisation", 1)
@@ -27,21 +36,20 @@ class FusionConfig(Configuration):
     max_gap_s: float = setting(2.0, "longest time that the last velocity is carried on", 1e-3)
 
     own: OdometryModel = section(OdometryModel, scale=1.0, floor_m=0.0, floor_deg=0.0)
-    visual: OdometryModel = section(OdometryModel)
+    visual: OdometryModel = section(OdometryModel, drift_deg_s=0.11)
     wheels: OdometryModel = section(OdometryModel)
-    rotation: RotationModel = section(RotationModel)
+    gyro: RotationModel = section(RotationModel)
+    hydranet: RotationModel = section(
+        RotationModel, inflation=16.0, scale_noise=0.5, bias_sigma_deg_s=0.3
+    )
     odometry_kernel: KernelName = setting("huber", "robust kernel of odometry edges")
     rotation_kernel: KernelName = setting("huber", "robust kernel of rotation edges")
     kernel_sigma: float = setting(
         4.0, "where a robust kernel sets in, in standard deviations", 0.1
     )
 
-    estimate_bias: bool = setting(True, "estimate the bias of the network's rotation rate")
-    bias_sigma_deg_s: float = setting(
-        0.3, "standard deviation of the bias before it is observed", 1e-9
-    )
-    bias_walk_deg_s: float = setting(
-        0.06, "random walk of the bias, per square root of a second", 1e-9
+    estimate_bias: bool = setting(
+        True, "estimate the bias of the rotation rate, where the model of the rotations has one"
     )
 
     acceleration: float = setting(3.0, "random walk of the velocity, m/s per root second", 1e-6)
@@ -60,3 +68,13 @@ class FusionConfig(Configuration):
     def odometry_model(self) -> OdometryModel:
         """The one that `odometry` chooses."""
         return {"own": self.own, "visual": self.visual, "wheels": self.wheels}[self.odometry]
+
+    @property
+    def rotation_model(self) -> RotationModel:
+        """The one that `rotation` chooses."""
+        return self.hydranet if self.rotation == "hydranet" else self.gyro
+
+    @property
+    def with_bias(self) -> bool:
+        """Whether the window has states of the bias."""
+        return self.estimate_bias and self.rotation_model.bias_sigma_deg_s > 0.0

@@ -136,8 +136,8 @@ class SlidingWindowFusion:
 
     def apply(self, config: FusionConfig) -> None:
         """Go on with other settings; pose and covariance stay."""
-        with_bias, self.config = self.config.estimate_bias, config
-        if not self.started or with_bias != config.estimate_bias:
+        with_bias, self.config = self.config.with_bias, config
+        if not self.started or with_bias != config.with_bias:
             if self.started:
                 self._carry_over()
             self._begin()
@@ -153,20 +153,22 @@ class SlidingWindowFusion:
     def _begin(self) -> None:
         """An empty window, which will start at `_T_w_c` with `_Sigma_c_w`."""
         c = self.config
-        self.window = Window(*self._assumptions(), with_bias=c.estimate_bias)
+        self.window = Window(*self._assumptions(), with_bias=c.with_bias)
         self.gate = Gate(c.gate_probability, c.max_consecutive_rejections)
         self._edges: dict[tuple[str, Interval], _Edge] = {}
         self._odometry_seen = False
         self._newest_Sigma = self._Sigma_c_w
         self._Sigma_2_1, self._step_s = np.diag(START_SPEED**2), 1.0
-        self._Sigma_bias = np.eye(3) * np.deg2rad(c.bias_sigma_deg_s) ** 2 * c.estimate_bias
+        self._Sigma_bias = (
+            np.eye(3) * np.deg2rad(c.rotation_model.bias_sigma_deg_s) ** 2 * c.with_bias
+        )
 
     def _assumptions(self) -> tuple[WindowNoise, Kernel, Kernel]:
         c = self.config
         angular = np.deg2rad(c.angular_acceleration_deg)
         noise = WindowNoise(
             velocity_walk=np.array([c.acceleration**2] * 3 + [angular**2] * 3),
-            bias_walk=float(np.deg2rad(c.bias_walk_deg_s) ** 2),
+            bias_walk=float(np.deg2rad(c.rotation_model.bias_walk_deg_s) ** 2),
             start_velocity=START_SPEED**2,
             max_gap_s=c.max_gap_s,
         )
@@ -272,7 +274,7 @@ class SlidingWindowFusion:
         """The covariance as the error model of its source has it."""
         if isinstance(m, RelativePose):
             return self.config.odometry_model.covariance(m)
-        return self.config.rotation.covariance(m)
+        return self.config.rotation_model.covariance(m)
 
     # --- from edges to states --------------------------------------------------------------------
 
@@ -327,7 +329,9 @@ class SlidingWindowFusion:
         size = self.window.dimension
         covariance = np.zeros((size, size))
         covariance[:6, :6] = self._Sigma_c_w
-        covariance[6:, 6:] = np.eye(size - 6) * np.deg2rad(self.config.bias_sigma_deg_s) ** 2
+        covariance[6:, 6:] = (
+            np.eye(size - 6) * np.deg2rad(self.config.rotation_model.bias_sigma_deg_s) ** 2
+        )
         self.window.start(stamp, lie.se3_inverse(self._T_w_c), covariance)
 
     def _first_odometry(self, edges: dict[Interval, dict[str, _Edge]]) -> int | None:
@@ -376,7 +380,7 @@ class SlidingWindowFusion:
         covariance = edge.covariance
         if known is not None:
             angle = float(np.linalg.norm(lie.so3_log(known.C)))
-            covariance = self.config.rotation.covariance(edge.measurement, angle)
+            covariance = self.config.rotation_model.covariance(edge.measurement, angle)
         dt = (interval[1] - interval[0]) * 1e-9
         bias = self.window.states.b[-1] * dt
         return Turn(lie.so3_exp(-bias) @ edge.C, covariance + self._Sigma_bias * dt**2)
@@ -444,7 +448,7 @@ class SlidingWindowFusion:
             self._step_s = step_s = float(window.stamps[-1] - window.stamps[-2]) * 1e-9
             velocity = -lie.se3_log(T_2_1) / step_s
         Sigma_bias = None
-        if self.config.estimate_bias:
+        if self.config.with_bias:
             self._Sigma_bias = Sigma_bias = newest[6:, 6:]
         return FusedState(
             stamp_ns=int(window.stamps[-1]),

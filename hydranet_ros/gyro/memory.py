@@ -250,9 +250,7 @@ class Memory:
         C = rotation.C_2_1 if before is None else rotation.C_2_1 @ before.C
         t = np.zeros(3) if before is None else rotation.C_2_1 @ before.t
         Sigma_f = self.config.network_scale**2 * rotation.Sigma_2_1
-        frame = _Frame(
-            rotation.stamp_2_ns, C, t, seen.at, seen.found, rotation.C_2_1, Sigma_f
-        )
+        frame = _Frame(rotation.stamp_2_ns, C, t, seen.at, seen.found, rotation.C_2_1, Sigma_f)
         if before is None:
             frame.t = self._first_translation(frame)
         self._frames.append(frame)
