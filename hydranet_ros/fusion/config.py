@@ -28,6 +28,12 @@ class FusionConfig(Configuration):
         "recording says, and our gyro's where there is none",
     )
     window_size: int = setting(10, "states in the window", 3)
+    window_s: float = setting(
+        2.0, "seconds that the window spans instead, where odometry has its own rate", 0.1, 60.0
+    )
+    state_rate_hz: float = setting(
+        20.0, "most states a second, where odometry has its own rate", 1.0, 100.0
+    )
     max_iterations: int = setting(10, "most steps of one optimisation", 1)
     stamp_tolerance_s: float = setting(1e-4, "stamps this close are the same state")
     max_wait_s: float = setting(
@@ -37,7 +43,14 @@ class FusionConfig(Configuration):
 
     own: OdometryModel = section(OdometryModel, scale=1.0, floor_m=0.0, floor_deg=0.0)
     visual: OdometryModel = section(OdometryModel, drift_deg_s=0.11)
-    wheels: OdometryModel = section(OdometryModel)
+    wheels: OdometryModel = section(
+        OdometryModel,
+        scale=1.0,
+        floor_m=0.005,
+        floor_deg=0.05,
+        turn_share=0.05,
+        distance_share=0.02,
+    )
     gyro: RotationModel = section(RotationModel)
     hydranet: RotationModel = section(
         RotationModel, inflation=16.0, scale_noise=0.5, bias_sigma_deg_s=0.3
@@ -78,3 +91,15 @@ class FusionConfig(Configuration):
     def with_bias(self) -> bool:
         """Whether the window has states of the bias."""
         return self.estimate_bias and self.rotation_model.bias_sigma_deg_s > 0.0
+
+    @property
+    def own_rates(self) -> bool:
+        """Whether odometry is preintegrated between rotations, instead of paired with them."""
+        return self.odometry == "wheels"
+
+    @property
+    def most_states(self) -> int:
+        """The window never holds more."""
+        if not self.own_rates:
+            return self.window_size
+        return max(3, round(self.window_s * self.state_rate_hz))

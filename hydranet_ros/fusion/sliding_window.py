@@ -156,7 +156,7 @@ class SlidingWindowFusion:
         self.window = Window(*self._assumptions(), with_bias=c.with_bias)
         self.gate = Gate(c.gate_probability, c.max_consecutive_rejections)
         self._edges: dict[tuple[str, Interval], _Edge] = {}
-        self._odometry_seen = False
+        self.odometry_seen = False
         self._newest_Sigma = self._Sigma_c_w
         self._Sigma_2_1, self._step_s = np.diag(START_SPEED**2), 1.0
         self._Sigma_bias = (
@@ -179,6 +179,16 @@ class SlidingWindowFusion:
     def started(self) -> bool:
         """Whether there is a state."""
         return len(self.window) > 0
+
+    @property
+    def newest_ns(self) -> int | None:
+        """The stamp of the newest state."""
+        return int(self.window.stamps[-1]) if self.started else None
+
+    @property
+    def oldest_ns(self) -> int | None:
+        """The stamp of the oldest state."""
+        return int(self.window.stamps[0]) if self.started else None
 
     # --- the update ------------------------------------------------------------------------------
 
@@ -228,13 +238,42 @@ class SlidingWindowFusion:
         """Optimise, and let go of the states that the window has no room for."""
         self.window.optimise(self.config.max_iterations)
         state = self._state(nis, rejected)
-        while len(self.window) > self.config.window_size:
+        while self._is_full():
             self.window.marginalise_oldest()
-            if len(self.window) > self.config.window_size:
+            if self._is_full():
                 self.window.optimise(self.config.max_iterations)
         oldest = self.window.stamps[0]
         self._edges = {key: edge for key, edge in self._edges.items() if key[1][0] >= oldest}
         return state
+
+    def _is_full(self) -> bool:
+        """Whether the oldest state may go: there are too many, or they span enough without it."""
+        c, stamps = self.config, self.window.stamps
+        if len(stamps) > c.most_states or not c.own_rates:
+            return len(stamps) > c.most_states
+        return len(stamps) > 3 and float(stamps[-1] - stamps[1]) * 1e-9 >= c.window_s
+
+    # --- odometry at its own rate ----------------------------------------------------------------
+
+    def odometry_across(self, stamp: int) -> Interval | None:
+        """The interval of the motion that a stamp lies within, if a state can be made there."""
+        if not self.started or self._known(stamp, self.window.stamps.tolist()) != stamp:
+            return None
+        if stamp in self.window.stamps or not self._has_place(stamp):
+            return None
+        for source, interval in self._edges:
+            if source == ODOMETRY and interval[0] < stamp < interval[1]:
+                return interval
+        return None
+
+    def cut(self, before: RelativePose, after: RelativePose) -> None:
+        """Put two motions in the place of the one over both, with a state between them."""
+        self._withdraw(ODOMETRY, (before.stamp_1_ns, after.stamp_2_ns))
+        self.window.insert(before.stamp_2_ns, self._pose_at(before.stamp_2_ns))
+        for motion in (before, after):
+            edge = self._edge(motion, self.window.stamps.tolist())
+            if isinstance(edge, _Edge):
+                self._put(edge)
 
     # --- from measurements to edges --------------------------------------------------------------
 
@@ -337,9 +376,9 @@ class SlidingWindowFusion:
     def _first_odometry(self, edges: dict[Interval, dict[str, _Edge]]) -> int | None:
         """Where odometry begins, if there were only rotations before it."""
         begins = [interval[0] for interval, new in edges.items() if ODOMETRY in new]
-        if not begins or self._odometry_seen:
+        if not begins or self.odometry_seen:
             return None
-        self._odometry_seen = True
+        self.odometry_seen = True
         return min(begins) if self.started else None
 
     def _put_origin(self, stamp: int) -> None:
@@ -356,7 +395,7 @@ class SlidingWindowFusion:
         self._T_w_c, self._Sigma_c_w = T_w_c, self._Sigma_c_w.copy()
         self._Sigma_c_w[3:, 3:] = turned
         self._begin()
-        self._odometry_seen = True
+        self.odometry_seen = True
 
     def _odometry_over(self, interval: Interval, new: dict[str, _Edge]) -> RelativeMotion | None:
         """The odometry's motion over an interval: its edge, or its edges from state to state."""

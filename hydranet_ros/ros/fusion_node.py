@@ -55,7 +55,14 @@ class FusionNode(ManagedNode[FusionNodeConfig]):
     def configure(self) -> None:
         """Open the topics."""
         config = self.config
-        self._fusion = Fusion(config.fusion, None, config.odometry, self._restarted, self.warn)
+        self._fusion = Fusion(
+            config.fusion,
+            None,
+            config.odometry,
+            self._restarted,
+            self.warn,
+            smooth_s=config.output.smooth_s,
+        )
         self._extrinsics = Extrinsics(self, config.frames)
         self._output = OdometryOutput(
             self, "fused", config.frames, config.output.path, config.output.publish_tf, True
@@ -84,7 +91,7 @@ class FusionNode(ManagedNode[FusionNodeConfig]):
 
     def apply(self, config: FusionNodeConfig) -> None:
         """Go on with the new settings; the estimate stays."""
-        self._fusion.apply(config.fusion, config.odometry)
+        self._fusion.apply(config.fusion, config.odometry, config.output.smooth_s)
         self._output.apply(config.output.path)
 
     # --- inputs ----------------------------------------------------------------------------------

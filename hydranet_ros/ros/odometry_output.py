@@ -47,6 +47,9 @@ class FusedOutputConfig(Configuration):
     publish_tf: bool = setting(
         False, "broadcast odom_frame to base_frame; nobody else may", live=False
     )
+    smooth_s: float = setting(
+        0.3, "odometry at its own rate goes over to a new solution within this time", 0.0, 10.0
+    )
     path: PathConfig = section(PathConfig)
 
 
