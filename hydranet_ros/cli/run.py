@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from hydranet_ros.datasets.source import Source
     from hydranet_ros.evaluation.output import ResultsFolder
     from hydranet_ros.evaluation.run import RunResults
+    from hydranet_ros.geometry.estimates import RelativePose
     from hydranet_ros.pipeline import Pipeline, PipelineConfig
 
 EXAMPLES = """\
@@ -46,6 +47,8 @@ EXAMPLES = """\
   hydranet run MH_01_easy --only rotation                  EuRoC: the left camera, undistorted
   hydranet run rgbd_dataset_freiburg1_xyz --cameras mono   TUM; 7-Scenes: chess/seq-01
   hydranet run my_images --cameras mono --camera camera_info.yaml
+  hydranet run dataset/sequences/09 --odometry wheels      one camera and simulated wheels
+  hydranet run robot --camera robot.yaml --odometry robot/wheel.csv
 """
 
 
@@ -64,6 +67,12 @@ def add_parser(commands: Commands) -> None:
     )
     add_source(parser)
     parser.add_argument("--only", choices=("vo", "rotation"), help="one part, without fusion")
+    parser.add_argument(
+        "--odometry",
+        metavar="own|wheels|FILE",
+        help="our own stereo odometry; wheels, which are simulated from the true poses; or "
+        "recorded: wheel counts (csv), poses of the base (TUM), a recording (npz) (default: own)",
+    )
     add_network(parser, cameras="mono")
     add_poses(parser)
     add_camera(parser)
@@ -78,12 +87,16 @@ def run(options: argparse.Namespace) -> None:
     """Read, track, evaluate, write, print. An interruption keeps what is done, but the plots."""
     from hydranet_ros.pipeline import Pipeline, PipelineConfig
 
-    shorthands = {"parts": options.only, **network_settings(options)}
+    shorthands = {
+        "parts": options.only,
+        "fusion.odometry": _odometry_kind(options.odometry),
+        **network_settings(options),
+    }
     config = chosen_settings(options, PipelineConfig(), shorthands)
     if dumped(options, config):
         return
     source, config = _open_source(options, config)
-    pipeline = Pipeline(source.camera, config)
+    pipeline = Pipeline(source.camera, config, odometry=_odometry(options, config, source))
     from hydranet_ros.evaluation.output import ResultsFolder
     from hydranet_ros.evaluation.run import RunResults
 
@@ -118,7 +131,7 @@ def _open_source(
 
     One who asks for one camera of a source that has no pair gets the rotation alone.
     """
-    if config.parts == "rotation":
+    if config.parts == "rotation" or (config.parts == "all" and config.fusion.odometry != "own"):
         return open_chosen(options, config.gyro.cameras), config
     try:
         return open_chosen(options), config
@@ -134,6 +147,36 @@ def _open_source(
             f"{error}; stereo odometry needs a pair: with one camera use --cameras mono, for the "
             "rotation alone"
         ) from None
+
+
+def _odometry_kind(given: str | None) -> str | None:
+    """Which error model --odometry means: recordings of VO are npz files, all else is wheels."""
+    if given in (None, "own", "wheels"):
+        return given
+    return "visual" if given.endswith(".npz") else "wheels"
+
+
+def _odometry(
+    options: argparse.Namespace, config: PipelineConfig, source: Source
+) -> list[RelativePose] | None:
+    """The motions of odometry that is not ours; None where it is."""
+    if config.parts != "all" or config.fusion.odometry == "own":
+        return None
+    from hydranet_ros.datasets.wheels import read_odometry
+    from hydranet_ros.simulation.wheels import simulate_wheels
+
+    try:
+        if options.odometry not in (None, "wheels"):
+            return read_odometry(options.odometry, config.wheels)
+        up_c = config.wheels.up_c
+    except ValueError as error:
+        raise HydraNetError(f"wheels.{error}") from None
+    if source.T_w_c is None or len(source.T_w_c) < 2:
+        raise HydraNetError(
+            f"{source.name}: has no true poses to simulate wheels from: use --odometry FILE"
+        )
+    stamps = source.stamps_ns[: len(source.T_w_c)]
+    return list(simulate_wheels(source.T_w_c, stamps, config.simulated_wheels, up_c))
 
 
 def _follow(source: Source, pipeline: Pipeline, results: RunResults) -> None:

@@ -37,9 +37,12 @@ def trajectory_table(figures: Mapping[str, float | None]) -> str:
 def figures_table(figures: Mapping[str, Any]) -> str:
     """Trajectories, then rotations."""
     lines = []
-    for name in ("vo", "fused"):
+    for name in ("vo", "visual", "wheels", "fused"):
         if name in figures:
             lines += [f"{name}:", trajectory_table(figures[name])]
+    for name, found in figures.get("calibration", {}).items():
+        shares = f"{100 * found['scale_error']:+.2f} % +- {100 * found['sigma']:.2f} %"
+        lines.append(f"scale of {name}: {shares}")
     if "rotation" in figures:
         lines.append("rotation:")
         for name, value in figures["rotation"].items():

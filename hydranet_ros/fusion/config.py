@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from hydranet_ros.fusion.calibration import CalibrationConfig
 from hydranet_ros.fusion.error_models import OdometryModel, RotationModel
 from hydranet_ros.settings import Configuration, section, setting
 
@@ -48,13 +49,17 @@ class FusionConfig(Configuration):
         scale=1.0,
         floor_m=0.005,
         floor_deg=0.05,
-        turn_share=0.05,
+        turn_share=0.03,
         distance_share=0.02,
     )
     gyro: RotationModel = section(RotationModel)
     hydranet: RotationModel = section(
         RotationModel, inflation=16.0, scale_noise=0.5, bias_sigma_deg_s=0.3
     )
+    planar: bool = setting(
+        True, "wheels roll on ground: z, roll and pitch are held softly, slopes allowed"
+    )
+    calibration: CalibrationConfig = section(CalibrationConfig)
     odometry_kernel: KernelName = setting("huber", "robust kernel of odometry edges")
     rotation_kernel: KernelName = setting("huber", "robust kernel of rotation edges")
     kernel_sigma: float = setting(
@@ -91,6 +96,11 @@ class FusionConfig(Configuration):
     def with_bias(self) -> bool:
         """Whether the window has states of the bias."""
         return self.estimate_bias and self.rotation_model.bias_sigma_deg_s > 0.0
+
+    @property
+    def with_scales(self) -> bool:
+        """Whether the window has states of the errors of scale."""
+        return self.calibration.wheels and self.odometry == "wheels"
 
     @property
     def own_rates(self) -> bool:

@@ -11,11 +11,12 @@ output is known to be off by xi: xi xi^T is added to its covariance.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import reduce
 
 import numpy as np
 
 from hydranet_ros.fusion.config import FusionConfig
-from hydranet_ros.fusion.preintegration import Motion, OdometryBuffer
+from hydranet_ros.fusion.preintegration import Motion, OdometryBuffer, scaled
 from hydranet_ros.fusion.sliding_window import FusedState
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.lie import Array
@@ -53,9 +54,15 @@ class LiveOutput:
         """What odometry says of the motion from a state to a stamp; None where there is a gap."""
         if stamp == state.stamp_ns:
             return Motion(np.eye(4), np.zeros((6, 6)), stamp, stamp)
-        found = self._odometry.between(state.stamp_ns, stamp)
-        whole = len(found) == 1 and (found[0].begin, found[0].end) == (state.stamp_ns, stamp)
-        return found[0] if whole else None
+        parts = self._odometry.parts(state.stamp_ns, stamp)
+        ends = [state.stamp_ns, *(part.end for part in parts)]
+        if ends[-1] != stamp or any(p.begin != end for p, end in zip(parts, ends, strict=False)):
+            return None
+        return reduce(Motion.then, [self._calibrated(state, part) for part in parts])
+
+    def _calibrated(self, state: FusedState, motion: Motion) -> Motion:
+        _, turn, distance = state.scales.tolist()
+        return scaled(motion, turn, distance)
 
     def now(self, config: FusionConfig) -> FusedState | None:
         """The state at the newest odometry; None where there is nothing new, or a gap before."""
@@ -64,7 +71,7 @@ class LiveOutput:
             return None
         if self._told is not None and newest <= self._told[0]:
             return None
-        last = self._odometry.last
+        last = self._calibrated(solved, self._odometry.last)
         if self._tail is not None and self._tail.end == last.begin:
             self._tail = self._tail.then(last)
         else:

@@ -46,6 +46,8 @@ START_SPEED = np.array([30.0] * 3 + [3.0] * 3)
 MAX_VARIANCE = 1e3
 # A smaller one, in any direction, leaves no digits for the rest of the window.
 MIN_VARIANCE = 1e-14
+# Where there is no bias but a place for it, it is held to this, in rad/s and per root second.
+NO_BIAS = 1e-7
 DUPLICATE = "there is one of this interval already"
 
 
@@ -66,7 +68,8 @@ class FusedState:
     `Sigma_c_w` belongs to the left perturbation of T_c_w, which is the right (child frame)
     perturbation of T_w_c. `T_2_1` with `Sigma_2_1` is the motion since the state before, over
     `step_s` seconds; None while there is only one. `velocity` is the camera's own in its own frame
-    (m/s, rad/s), `bias` that of the network's rotation rate (rad/s).
+    (m/s, rad/s), `bias` that of the network's rotation rate (rad/s), `scales` the errors of scale
+    of the gyro, and of turn and way of the odometry; `Sigma_scales` is None where they are off.
     `nis` has what was tested in this update.
     `waited_s` is how long the first measurement of it waited for the others.
     """
@@ -80,6 +83,8 @@ class FusedState:
     velocity: Array
     bias: Array
     Sigma_bias: Array | None
+    scales: Array
+    Sigma_scales: Array | None
     nis: dict[str, float]
     rejected: tuple[Rejection, ...]
     waited_s: float = 0.0
@@ -136,8 +141,9 @@ class SlidingWindowFusion:
 
     def apply(self, config: FusionConfig) -> None:
         """Go on with other settings; pose and covariance stay."""
-        with_bias, self.config = self.config.with_bias, config
-        if not self.started or with_bias != config.with_bias:
+        before, self.config = self.config, config
+        kept = before.with_bias == config.with_bias and before.with_scales == config.with_scales
+        if not self.started or not kept:
             if self.started:
                 self._carry_over()
             self._begin()
@@ -153,12 +159,13 @@ class SlidingWindowFusion:
     def _begin(self) -> None:
         """An empty window, which will start at `_T_w_c` with `_Sigma_c_w`."""
         c = self.config
-        self.window = Window(*self._assumptions(), with_bias=c.with_bias)
+        self.window = Window(*self._assumptions(), c.with_bias, c.with_scales)
         self.gate = Gate(c.gate_probability, c.max_consecutive_rejections)
         self._edges: dict[tuple[str, Interval], _Edge] = {}
         self.odometry_seen = False
         self._newest_Sigma = self._Sigma_c_w
         self._Sigma_2_1, self._step_s = np.diag(START_SPEED**2), 1.0
+        self._Sigma_scales = np.diag(c.calibration.sigmas**2) * c.with_scales
         self._Sigma_bias = (
             np.eye(3) * np.deg2rad(c.rotation_model.bias_sigma_deg_s) ** 2 * c.with_bias
         )
@@ -168,7 +175,10 @@ class SlidingWindowFusion:
         angular = np.deg2rad(c.angular_acceleration_deg)
         noise = WindowNoise(
             velocity_walk=np.array([c.acceleration**2] * 3 + [angular**2] * 3),
-            bias_walk=float(np.deg2rad(c.rotation_model.bias_walk_deg_s) ** 2),
+            bias_walk=float(np.deg2rad(c.rotation_model.bias_walk_deg_s) ** 2)
+            if c.with_bias
+            else NO_BIAS**2,
+            scale_walk=c.calibration.walk,
             start_velocity=START_SPEED**2,
             max_gap_s=c.max_gap_s,
         )
@@ -365,12 +375,12 @@ class SlidingWindowFusion:
         return self._edges.pop((source, interval))
 
     def _start(self, stamp: int) -> None:
-        size = self.window.dimension
+        size, c = self.window.dimension, self.config
+        bias = np.deg2rad(c.rotation_model.bias_sigma_deg_s) if c.with_bias else NO_BIAS
+        variances = np.concatenate([np.full(3, bias**2), c.calibration.sigmas**2])
         covariance = np.zeros((size, size))
         covariance[:6, :6] = self._Sigma_c_w
-        covariance[6:, 6:] = (
-            np.eye(size - 6) * np.deg2rad(self.config.rotation_model.bias_sigma_deg_s) ** 2
-        )
+        covariance[6:, 6:] = np.diag(variances[: size - 6])
         self.window.start(stamp, lie.se3_inverse(self._T_w_c), covariance)
 
     def _first_odometry(self, edges: dict[Interval, dict[str, _Edge]]) -> int | None:
@@ -400,13 +410,27 @@ class SlidingWindowFusion:
     def _odometry_over(self, interval: Interval, new: dict[str, _Edge]) -> RelativeMotion | None:
         """The odometry's motion over an interval: its edge, or its edges from state to state."""
         if "odometry" in new:
-            return new["odometry"].motion
+            return self._calibrated(new["odometry"].motion)
         inside = [s for s in self.window.stamps.tolist() if interval[0] <= s <= interval[1]]
         if inside[-1] != interval[1]:
             return None
         edges = [self._edges.get(("odometry", pair)) for pair in pairwise(inside)]
         motions = [edge.motion for edge in edges if edge is not None]
-        return reduce(RelativeMotion.then, motions) if len(motions) == len(edges) else None
+        if len(motions) != len(edges):
+            return None
+        return self._calibrated(reduce(RelativeMotion.then, motions))
+
+    def _calibrated(self, motion: RelativeMotion) -> RelativeMotion:
+        """A motion of the odometry less the errors of scale that are known so far."""
+        _, turn, distance = self.window.states.s[-1]
+        if not self.config.with_scales:
+            return motion
+        xi = lie.se3_log(lie.se3_from(motion.C, motion.r))
+        T = lie.se3_exp(xi / np.repeat([1.0 + distance, 1.0 + turn], 3))
+        spread = np.zeros((6, 6))
+        spread[3:, 3:] = self._Sigma_scales[1, 1] * np.outer(xi[3:], xi[3:])
+        spread[:3, :3] = self._Sigma_scales[2, 2] * np.outer(xi[:3], xi[:3])
+        return RelativeMotion(T[:3, :3], T[:3, 3], motion.covariance + spread)
 
     def _turn(
         self, interval: Interval, new: dict[str, _Edge], known: RelativeMotion | None = None
@@ -422,7 +446,10 @@ class SlidingWindowFusion:
             covariance = self.config.rotation_model.covariance(edge.measurement, angle)
         dt = (interval[1] - interval[0]) * 1e-9
         bias = self.window.states.b[-1] * dt
-        return Turn(lie.so3_exp(-bias) @ edge.C, covariance + self._Sigma_bias * dt**2)
+        phi = lie.so3_log(lie.so3_exp(-bias) @ edge.C)
+        C = lie.so3_exp(phi / (1.0 + self.window.states.s[-1, 0]))
+        covariance = covariance + self._Sigma_scales[0, 0] * np.outer(phi, phi)
+        return Turn(C, covariance + self._Sigma_bias * dt**2)
 
     def _velocity_before(self, index: int) -> tuple[Array, float] | None:
         """Log(T_2_1) per second of the step that ends at a state, and its seconds."""
@@ -488,7 +515,9 @@ class SlidingWindowFusion:
             velocity = -lie.se3_log(T_2_1) / step_s
         Sigma_bias = None
         if self.config.with_bias:
-            self._Sigma_bias = Sigma_bias = newest[6:, 6:]
+            self._Sigma_bias = Sigma_bias = newest[6:9, 6:9]
+        if size == 12:
+            self._Sigma_scales = newest[9:, 9:]
         return FusedState(
             stamp_ns=int(window.stamps[-1]),
             T_w_c=lie.se3_inverse(window.pose(-1)),
@@ -499,6 +528,8 @@ class SlidingWindowFusion:
             velocity=velocity,
             bias=window.states.b[-1].copy(),
             Sigma_bias=Sigma_bias,
+            scales=window.states.s[-1].copy(),
+            Sigma_scales=newest[9:, 9:] if size == 12 else None,
             nis=nis,
             rejected=rejected,
         )
