@@ -24,7 +24,7 @@ from hydranet_ros.geometry.camera import Camera
 from hydranet_ros.geometry.lie import Array
 from hydranet_ros.gyro import flow
 from hydranet_ros.gyro.flow import DisConfig, FlowConfig, FlowEstimator
-from hydranet_ros.gyro.grid import CanonicalView, GridFlow
+from hydranet_ros.gyro.grid import CanonicalGrid, CanonicalView, GridFlow
 from hydranet_ros.simulation.config import StreetConfig
 from hydranet_ros.simulation.street import Street
 
@@ -51,10 +51,17 @@ class Drive:
     score: Score
 
 
+def camera_view(camera: Camera, image: flow.Image) -> CanonicalView:
+    """On the grid that holds all that the camera sees, as the gyro has it."""
+    height, width = image.shape
+    grid = CanonicalGrid().covering(camera, (height, width))
+    return CanonicalView(camera, (height, width), grid)
+
+
 def simulated(pairs: int) -> Drive:
     street = Street(StreetConfig(width=1226, height=370, frames=pairs + 1))
     images = [street.render(k).left for k in range(pairs + 1)]
-    view = CanonicalView(street.camera.left, images[0].shape)
+    view = camera_view(street.camera.left, images[0])
     truth = []
     for k in range(pairs):
         exact = street.flow(k, k + 1)
@@ -72,7 +79,7 @@ def simulated(pairs: int) -> Drive:
 def recorded(folder: str, pairs: int) -> Drive:
     source = KittiFolder(folder, max_frames=pairs + 1)
     images = [frame.left for frame in source]
-    centres = CanonicalView(source.camera.left, images[0].shape).grid.centres
+    centres = camera_view(source.camera.left, images[0]).grid.centres
     rays = np.dstack([centres, np.ones(centres.shape[:2])])
 
     def score(k: int, found: GridFlow) -> Array:
@@ -89,14 +96,13 @@ def recorded(folder: str, pairs: int) -> Drive:
 
 def methods(drive: Drive, device: str) -> dict[tuple[str, str], Method]:
     """By name and by pixels per cell."""
-    shape = drive.images[0].shape
-    view = CanonicalView(drive.camera, shape)
+    view = camera_view(drive.camera, drive.images[0])
 
     def full(solve: Callable[[flow.Image, flow.Image], flow.Field]) -> Method:
         return lambda a, b: view.camera_flow_to_grid(solve(a, b))
 
     def canonical(config: FlowConfig, on: str = "cpu") -> Method:
-        return FlowEstimator(drive.camera, shape, config, device=on)
+        return FlowEstimator(drive.camera, view.image_shape, config, view.grid, on)
 
     found: dict[tuple[str, str], Method] = {(BASELINE, FULL): full(flow.farneback)}
     for k in (2, 3, 4):

@@ -110,7 +110,7 @@ class FlowBody(nn.Module):
             with torch.no_grad():
                 first, ambiguity = epipolar.search(epipolar.pool(points, flow, sure, texture, 4))
             tensor = functional.avg_pool2d(texture, 2).flatten(2)
-            seen = self._seen(fine, first, counted, tensor).view(len(x), -1, *shape)
+            seen = self._seen(fine, first, counted, tensor).view(len(x), 8, *shape)
         near = self.near(seen)
         far = self.look(near)
         up = functional.interpolate(far, shape, mode="bilinear", align_corners=False)
@@ -127,7 +127,7 @@ class FlowBody(nn.Module):
             scalars = torch.stack([across.abs() / _RESIDUAL_UNIT, log_weight], dim=1)
             vectors = torch.stack([*(each / _RESIDUAL_UNIT for each in left.f), across], dim=1)
             maps = torch.cat([scalars, vectors], dim=1).clamp(-5.0, 5.0) * counted
-            maps = functional.avg_pool2d(maps.view(len(x), -1, *shape), 2)
+            maps = functional.avg_pool2d(maps.view(len(x), 5, *shape), 2)
         deep = self.review(torch.cat([far, maps[:, :2]], dim=1))
         turned = self.signed(torch.cat([far, maps[:, 2:]], dim=1))
         with torch.autocast(x.device.type, enabled=False):

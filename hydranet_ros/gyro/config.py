@@ -50,7 +50,7 @@ class NetworkConfig(Configuration):
         "what a head gives. quaternion: 4 numbers, normalised (the paper). tangent: a rotation "
         "vector in units of output_scale_rad, which starts at small rotations",
     )
-    output_scale_rad: float = setting(0.01, "rotation that an output of 1 stands for", _TINY, 10)
+    output_scale_rad: float = setting(0.003, "rotation that an output of 1 stands for", _TINY, 10)
 
     covariance: Literal["diagonal", "cholesky", "scaled"] = setting(
         "scaled",
@@ -69,7 +69,7 @@ class NetworkConfig(Configuration):
     )
 
     prior_scale_rad: float = setting(
-        0.0003,
+        0.0001,
         "size of each head's random prior function (see heads.py); 0 is none. What a head does "
         "not cancel is an error of its own: keep it below the errors that are hoped for",
         0,

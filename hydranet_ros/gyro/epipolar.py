@@ -26,6 +26,7 @@ from functools import lru_cache
 from math import pi, sqrt
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -167,7 +168,7 @@ def search(cells: Cells) -> Found:
     motion, many = _distinct(solved, cost, _FINALISTS), _repeated(cells, _FINALISTS)
     for scale in _FINAL_SCALES:
         motion = step(many, motion, many.valid[:, 0], scale)
-    best = _best(motion, _cost(many, motion, _COST_SCALE).view(-1, _FINALISTS), 1)
+    best = _best(motion, _cost(many, motion, _COST_SCALE).view(len(cost), _FINALISTS), 1)
     return Found(_forward(cells, best), _ambiguity(solved.C, cost, best.C))
 
 
@@ -202,7 +203,8 @@ def _promising(cells: Cells) -> tuple[CameraMotion, Tensor]:
     for scales in _HELD_STAGES:
         for scale in scales:
             motion = step(many, motion, many.valid[:, 0], scale, held=_HELD)
-        stages.append(_best(motion, _cost(many, motion, 0.5 * scales[-1]).view(batch, -1), _KEPT))
+        cost = _cost(many, motion, 0.5 * scales[-1]).view(batch, count)
+        stages.append(_best(motion, cost, _KEPT))
     C, t = (torch.stack(each, dim=1).flatten(0, 2) for each in _apart(stages, batch))
     scales_after = directions.new_tensor(_FREE_STAGES).repeat_interleave(_KEPT, dim=0)
     return CameraMotion(C, t), scales_after
@@ -222,7 +224,7 @@ def _solved(cells: Cells, motion: CameraMotion, scales: Tensor) -> tuple[CameraM
     many = _repeated(few, len(scales))
     for column in scales.repeat(len(few.points), 1).unbind(dim=1):
         motion = step(many, motion, many.valid[:, 0], column[:, None])
-    return motion, _cost(many, motion, _COST_SCALE).view(-1, len(scales))
+    return motion, _cost(many, motion, _COST_SCALE).view(len(few.points), len(scales))
 
 
 def _distinct(motion: CameraMotion, cost: Tensor, count: int) -> CameraMotion:
@@ -329,7 +331,7 @@ def rotate(phi: Tensor) -> Tensor:
 
 def _some(cells: Cells, count: int) -> Cells:
     """So many cells, textured ones first, spread over the field the same way every time."""
-    n = cells.points.shape[2]
+    n = int(cells.points.shape[2])  # a tensor, while a trace is made
     if n <= count:
         return cells
     textured = cells.spread[:, 0] + cells.spread[:, 2] < 2.0 * _WELL_TEXTURED
@@ -458,9 +460,12 @@ def _half_sphere(device: torch.device, dtype: torch.dtype) -> Tensor:
 @lru_cache
 @torch.inference_mode(False)
 def _shuffled(count: int, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """(count,) numbers of 0 to 1 in an order that has no pattern, the same every time."""
-    order = torch.randperm(count, generator=torch.Generator().manual_seed(0))
-    return (order.to(torch.float64) / count).to(device, dtype)
+    """(count,) numbers of 0 to 1 in an order that has no pattern, the same every time.
+
+    By NumPy: a trace would record `torch.randperm`, without its seed, and draw anew at every call.
+    """
+    order = np.random.default_rng(0).permutation(count)
+    return torch.from_numpy(order / count).to(device, dtype)
 
 
 def _seen(C: Tensor, points: Tensor) -> tuple[Tensor, Tensor]:

@@ -274,9 +274,8 @@ class FlowEstimator:
         weakest: Field = np.sqrt(np.maximum(least, 0.0))
         return weakest
 
-    def _tensor(self, image: Image) -> Field:
+    def _tensor(self, canonical: Image) -> Field:
         """(3, rows, columns): the structure tensor xx, xy, yy, over the patches of the flow."""
-        canonical = self.view.image(image)
         gx, gy = (cv2.Sobel(canonical, cv2.CV_32F, *d, scale=0.125) for d in ((1, 0), (0, 1)))
         side = 2 * self.view.pixels_per_cell + 1
         products = np.stack([gx * gx, gx * gy, gy * gy], axis=-1)
@@ -310,7 +309,9 @@ class FlowEstimator:
         for known in self._last:
             if np.array_equal(known.image, image):
                 return known
-        return _Warped(image.copy(), self._warp(image), self._tensor(image))
+        warped = self._warp(image)
+        canonical = self.view.image(image) if self.method == "farneback_torch" else warped
+        return _Warped(image.copy(), warped, self._tensor(canonical))
 
 
 def _grid_solver(

@@ -278,6 +278,7 @@ class VisualGyro:
     def _estimators(self, image_shape: tuple[int, int]) -> list[FlowEstimator]:
         if not self._flows or self._flows[0].view.image_shape != image_shape:
             self._flows = [self._estimator(image_shape) for _ in range(1 + self.stereo)]
+            warm_up(self.predictor, self.config.cameras, self._flows[0].mask.shape)
         return self._flows
 
     def _estimator(self, image_shape: tuple[int, int]) -> FlowEstimator:

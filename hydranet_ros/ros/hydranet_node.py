@@ -2,7 +2,8 @@
 
 `~/relative_rotation` is the orientation of the camera at header.stamp in its own frame at the
 `time_ref` of the `interval` message with the same header.stamp: after a dropped frame the two are
-further apart, and the message says so.
+further apart, and the message says so. `~/rotation_since_reference` is the same since an image
+further back that is still in view. It has errors in common with the others: use one of the two.
 """
 
 from __future__ import annotations
@@ -16,13 +17,7 @@ from sensor_msgs.msg import Image, Imu, TimeReference
 from hydranet_ros.geometry.estimates import RelativeRotation
 from hydranet_ros.gyro.device import set_threads
 from hydranet_ros.gyro.flow import flow_picture
-from hydranet_ros.gyro.visual_gyro import (
-    GyroConfig,
-    GyroLost,
-    VisualGyro,
-    open_predictor,
-    warm_up,
-)
+from hydranet_ros.gyro.visual_gyro import GyroConfig, GyroLost, VisualGyro, open_predictor
 from hydranet_ros.ros import conversions
 from hydranet_ros.ros.diagnostics import rotation_health
 from hydranet_ros.ros.image_input import CameraFrame, ImageInput
@@ -53,14 +48,16 @@ class HydraNetNode(ManagedNode[HydraNetNodeConfig]):
         self._latest: RelativeRotation | None = None
 
     def configure(self) -> None:
-        """Read the weights, try them once, open the topics."""
+        """Read the weights, open the topics."""
         config = self.config
         set_threads(config.gyro.threads)
         self._predictor = open_predictor(config.gyro)
-        warm_up(self._predictor, config.gyro.cameras)
         rotation = "~/relative_rotation"
         self._rotation = self.advertise(PoseWithCovarianceStamped, rotation)
         self._interval = self.advertise(TimeReference, f"{rotation}/interval")
+        since = "~/rotation_since_reference"
+        self._since = self.advertise(PoseWithCovarianceStamped, since)
+        self._since_interval = self.advertise(TimeReference, f"{since}/interval")
         self._aleatoric = self.advertise(PoseWithCovarianceStamped, f"{rotation}/aleatoric")
         self._epistemic = self.advertise(PoseWithCovarianceStamped, f"{rotation}/epistemic")
         self._imu = self.advertise(Imu, "imu_visual/data_raw")
@@ -88,6 +85,7 @@ class HydraNetNode(ManagedNode[HydraNetNodeConfig]):
         if rotation is not None:
             self._latest = rotation
             self._publish_rotation(rotation, received.frame_id)
+            self._publish_since(gyro.since_reference, received.frame_id)
             self._publish_flow(gyro, rotation.stamp_2_ns, received.frame_id)
         elif gyro.lost is not None and gyro.lost is not GyroLost.FIRST_IMAGE:
             self.warn(f"lost: {gyro.lost.name.lower()}", f"no rotation: {gyro.lost.value}")
@@ -103,6 +101,11 @@ class HydraNetNode(ManagedNode[HydraNetNodeConfig]):
         ):
             if part is not None:
                 self.publish(publisher, conversions.rotation_message(rotation, frame, part))
+
+    def _publish_since(self, rotation: RelativeRotation | None, frame: str) -> None:
+        if rotation is not None:
+            self.publish(self._since_interval, conversions.interval_message(rotation, frame))
+            self.publish(self._since, conversions.rotation_message(rotation, frame))
 
     def _publish_flow(self, gyro: VisualGyro, stamp_ns: int, frame: str) -> None:
         if gyro.flow is not None and self._flow.get_subscription_count():

@@ -113,7 +113,7 @@ class TrainingConfig(Configuration):
     network: Mapping[str, Any] = setting({}, "settings of the network that differ from its preset")
     data: DataConfig = section(DataConfig)
     augment: AugmentConfig = section(AugmentConfig)
-    loss: LossConfig = section(LossConfig, beta=0.5)
+    loss: LossConfig = section(LossConfig)
 
     epochs: int = setting(14, "most epochs", 1, 1_000_000)
     steps_per_epoch: int = setting(

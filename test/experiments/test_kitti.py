@@ -42,8 +42,8 @@ def drive(frames: int) -> FlowPairs:
     """Pairs that know which frames they are of: (i, i + 1), then (i + 1, i)."""
     first = np.arange(frames - 1.0)
     phi = np.concatenate([first, -first])[:, None] * [1.0, 0.0, 0.0]
-    flow = np.zeros((len(phi), 2, 4, 4), dtype=np.float16)
-    return FlowPairs(flow, np.ones((4, 4), dtype=bool), phi, flow[:0])
+    cells = np.zeros((len(phi), 6, 4, 4), dtype=np.float16)
+    return FlowPairs(cells, np.ones((4, 4), dtype=bool), phi, cells[:0])
 
 
 def test_parts_of_a_drive_do_not_share_frames_either_way() -> None:

@@ -167,7 +167,7 @@ def test_every_parameter_gets_a_finite_gradient(name):
 def test_priors_are_fixed_and_belong_to_the_seed():
     first, second = (HydraNet(preset("default")).priors for _ in range(2))
     other = HydraNet(preset("default", prior_seed=1)).priors
-    x = 0.03 * torch.randn(2, 3, 48, 160)
+    x = 0.03 * torch.randn(2, 6, 48, 160)
     torch.testing.assert_close(first(x), second(x))
     assert (first(x) - other(x)).abs().max() > 1e-3
     assert not list(first.parameters())
@@ -177,7 +177,7 @@ def test_priors_have_their_scale_and_grow():
     torch.manual_seed(0)
     model = HydraNet(preset("default", heads=200))
     priors = model.priors
-    x = torch.zeros(8, 3, 48, 160)
+    x = torch.zeros(8, 6, 48, 160)
     x[:, :2] = 0.03 * torch.randn(8, 2, 1, 1)
     near, far = priors(x).std(), priors(10.0 * x).std()
     assert 0.8 < near / model.config.prior_scale_rad < 3.0
@@ -187,6 +187,35 @@ def test_priors_have_their_scale_and_grow():
 def test_a_wrong_input_is_named():
     with pytest.raises(ValueError, match=r"\(batch, 72\), got \(2, 71\)"):
         HydraNet(preset("mlp"))(torch.zeros(2, 71))
+    with pytest.raises(ValueError, match=r"\(batch, 6, 112, 168\), got \(2, 6, 112, 164\)"):
+        HydraNet(preset("default"))(torch.zeros(2, 6, 112, 164))
+
+
+@pytest.mark.parametrize("shape", [(8, 8), (48, 160), (112, 168), (160, 232)])
+def test_the_default_takes_any_grid_in_eights(shape):
+    torch.manual_seed(0)
+    model = HydraNet(preset("default", heads=3)).eval()
+    with torch.inference_mode():
+        q, root = model(0.03 * torch.randn(2, 6, *shape))
+    torch.testing.assert_close(q.norm(dim=-1), torch.ones(2, 3))
+    assert (root.diagonal(dim1=1, dim2=2) > 0.0).all()
+    assert (root.triu(1) == 0.0).all()
+
+
+def test_a_scaled_covariance_is_what_its_docstring_says():
+    torch.manual_seed(0)
+    head = HydraNet(preset("default", heads=2)).covariance
+    quality = torch.randn(4, head.layers[0].in_features)
+    R = 1e-3 * torch.randn(4, 3, 3).tril()
+    root = head.scale(quality, R)
+    z = head.layers(quality)
+    s = torch.nn.functional.softplus(z[:, 0]) + head.floor
+    a = head.unit_rad * torch.nn.functional.softplus(z[:, 1])
+    expected = s[:, None, None] ** 2 * R @ R.mT + a[:, None, None] ** 2 * torch.eye(3)
+    torch.testing.assert_close(root @ root.mT, expected, rtol=1e-4, atol=1e-12)
+    assert torch.equal(root, root.tril())
+    with pytest.raises(ValueError, match="needs a root"):
+        head(quality)
 
 
 @pytest.mark.parametrize(
@@ -197,8 +226,11 @@ def test_a_wrong_input_is_named():
         ({"body": "resnet34", "features": 64}, "features of body resnet34 must be 512"),
         ({"covariance": "full"}, "diagonal, cholesky"),
         ({"head_dropout": 1.0}, "head_dropout"),
-        ({"input_shape": (3, 48, 161)}, "rows, columns"),
-        ({"grid": CanonicalGrid(50, 160), "input_shape": (3, 50, 160)}, "fours"),
+        ({"input_shape": (6, 112, 169)}, "6, rows and columns of the grid"),
+        ({"input_shape": (3, 112, 168)}, "6, rows and columns of the grid"),
+        ({"grid": CanonicalGrid(60, 160), "input_shape": (6, 60, 160)}, "in eights"),
+        ({"covariance": "diagonal"}, "'scaled' and body 'flow' go together"),
+        ({"body": "paper", "input_shape": (2, 64, 64)}, "'scaled' and body 'flow' go together"),
         ({"prior_scale_rad": -1.0}, "prior_scale_rad"),
         ({"sigma_unit_rad": 0.0}, "sigma_unit_rad"),
         ({"body": "mlp"}, "input_shape"),

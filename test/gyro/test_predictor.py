@@ -11,10 +11,22 @@ import torch
 
 from hydranet_ros.errors import HydraNetError
 from hydranet_ros.gyro.config import Calibration, preset
+from hydranet_ros.gyro.grid import FlowInputs
 from hydranet_ros.gyro.network import HydraNet
 from hydranet_ros.gyro.prediction import combine, combine_stereo
 from hydranet_ros.gyro.predictor import Predictor, network_input
 from hydranet_ros.gyro.weights import Weights, save_weights
+
+ROWS, COLUMNS = 48, 160
+
+
+def textures(count: int) -> torch.Tensor:
+    """(count, 3, ROWS, COLUMNS) structure tensors, positive definite."""
+    generator = torch.Generator().manual_seed(0)
+    a, b = 10.0 * torch.randn(2, count, 2, ROWS, COLUMNS, generator=generator)
+    tensors = torch.stack([a[:, 0], a[:, 1], b[:, 0], b[:, 1]], dim=1)
+    x, y = tensors[:, :2], tensors[:, 2:]
+    return torch.stack([(x * x).sum(1), (x * y).sum(1), (y * y).sum(1)], dim=1)
 
 
 @pytest.fixture(scope="module")
@@ -26,18 +38,20 @@ def model() -> HydraNet:
         for parameter in model.body.evidence.parameters():
             parameter.normal_(0.0, 0.1)
         for _ in range(3):
-            model(torch.randn(4, 3, 48, 160) * torch.tensor([0.03, 0.03, 1.0])[:, None, None])
+            x = torch.randn(4, 2, ROWS, COLUMNS) * 0.03
+            model(network_input(x, torch.rand(4, ROWS, COLUMNS) < 0.8, 6, textures(4)))
     return model.eval()
 
 
 @pytest.fixture(scope="module")
 def flow() -> np.ndarray:
-    return np.random.default_rng(0).normal(0.0, 0.02, size=(4, 2, 48, 160)).astype(np.float32)
+    rng = np.random.default_rng(0)
+    return rng.normal(0.0, 0.02, size=(4, 2, ROWS, COLUMNS)).astype(np.float32)
 
 
 @pytest.fixture(scope="module")
 def mask() -> np.ndarray:
-    return np.random.default_rng(1).random((4, 48, 160)) < 0.8
+    return np.random.default_rng(1).random((4, ROWS, COLUMNS)) < 0.8
 
 
 def assert_same(a, b, rtol: float = 0.0, atol: float = 0.0) -> None:
@@ -46,11 +60,12 @@ def assert_same(a, b, rtol: float = 0.0, atol: float = 0.0) -> None:
 
 
 def test_it_is_the_model(model, flow, mask):
-    x = network_input(torch.tensor(flow), torch.tensor(mask), 3)
+    texture = textures(4)
+    x = network_input(torch.tensor(flow), torch.tensor(mask), 6, texture)
     with torch.inference_mode():
         expected = combine(model(x))
-    predictor = Predictor(model, device="cpu")
-    assert_same(predictor.predict(flow, mask), expected, 1e-3, 1e-6)  # batch norms are folded
+    found = Predictor(model, device="cpu").predict(flow, mask, None, texture)
+    assert_same(found, expected, 1e-3, 1e-6)  # batch norms are folded
 
 
 @pytest.mark.parametrize("size", [1, 2])
@@ -62,7 +77,7 @@ def test_a_trace_says_what_the_model_says_of_every_input(model, flow, mask, size
     for each, known in ((0.0 * flow, mask), (flow, mask), (wild, mask), (flow, nothing)):
         for _ in range(3):  # torch optimises a trace after it has run a few times
             found = predictor.predict(each[:size], known[:size])
-        x = network_input(torch.tensor(each[:size]), torch.tensor(known[:size]), 3)
+        x = network_input(torch.tensor(each[:size]), torch.tensor(known[:size]), 6)
         with torch.inference_mode():
             expected = combine(predictor.model(x))
         assert_same(found, expected, 1e-12, 1e-15)
@@ -76,6 +91,16 @@ def test_it_is_repeatable_and_leaves_the_model_alone(model, flow, mask):
     for name, value in model.state_dict().items():
         assert torch.equal(value, before[name])
     assert all(parameter.requires_grad for parameter in model.parameters())
+
+
+def test_a_trace_repeats_itself_and_draws_nothing(model, flow, mask):
+    predictor = Predictor(model, device="cpu")
+    before = torch.get_rng_state()
+    first = predictor.predict(flow[:1], mask[:1])
+    for _ in range(4):
+        assert_same(predictor.predict(flow[:1], mask[:1]), first)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert_same(Predictor(model, device="cpu").predict(flow[:1], mask[:1]), first)
 
 
 def test_a_batch_is_a_loop(model, flow, mask):
@@ -125,7 +150,7 @@ def test_rotations_from_a_file_with_calibration(model, flow, mask, tmp_path):
 def test_stereo_is_two_predictions_combined(model, flow, mask):
     calibration = Calibration(floor_rad=1e-3, stereo_correlation=0.3)
     predictor = Predictor(Weights(model, calibration), device="cpu")
-    both = predictor.predict_stereo((flow, mask), (flow[::-1], None))
+    both = predictor.predict_stereo(FlowInputs(flow, mask), FlowInputs(flow[::-1]))
     plain = Predictor(model, device="cpu")
     backward = plain.predict(flow[::-1]).inverse()
     expected = combine_stereo(plain.predict(flow, mask), backward, 0.3).widened(1e-3)
@@ -154,9 +179,25 @@ def test_without_a_word_all_that_is_seen_is_trusted(model, flow, mask):
         predictor.predict(flow, mask, some[:, 1:])
 
 
+def test_texture_is_well_without_a_word_and_counts(model, flow, mask):
+    predictor = Predictor(model, device="cpu")
+    expected = predictor.predict(flow, mask)
+    well = np.zeros((4, 3, ROWS, COLUMNS), dtype=np.float32)
+    well[:, ::2] = 20.0
+    assert_same(predictor.predict(flow, mask, None, well), expected)
+    poor = predictor.predict(flow, mask, None, 0.01 * well)
+    traces = [np.trace(each.aleatoric, axis1=1, axis2=2) for each in (poor, expected)]
+    assert (traces[0] != traces[1]).all()
+    spoiled = np.where(mask[:, None], well, np.nan)
+    assert_same(predictor.predict(flow, mask, None, spoiled), expected)
+    with pytest.raises(ValueError, match=r"texture must be \(batch, 3, rows, columns\)"):
+        predictor.predict(flow, mask, None, well[:, :2])
+
+
 def test_nothing_to_trust_is_no_rotation_with_a_large_covariance(model, flow, mask):
-    found = Predictor(model, device="cpu").predict(flow, mask, np.zeros_like(mask))
-    some = Predictor(model, device="cpu").predict(flow, mask)
+    steady = 0.01 + 0.02 * flow  # a turn, and a little noise
+    found = Predictor(model, device="cpu").predict(steady, mask, np.zeros_like(mask))
+    some = Predictor(model, device="cpu").predict(steady)
     assert np.isfinite(found.quaternions).all()
     traces = [np.trace(each.aleatoric, axis1=1, axis2=2) for each in (found, some)]
     assert (traces[0] > 10.0 * traces[1]).all()
@@ -168,7 +209,7 @@ def test_nothing_to_trust_is_no_rotation_with_a_large_covariance(model, flow, ma
         ((2, 48, 160), None, r"flow must be \(batch, 2, rows, columns\)"),
         ((1, 3, 48, 160), None, "flow must be"),
         ((1, 2, 48, 160), (1, 48, 161), "mask must be"),
-        ((1, 2, 47, 160), None, r"got \(1, 3, 47, 160\)"),
+        ((1, 2, 47, 160), None, r"got \(1, 6, 47, 160\)"),
     ],
 )
 def test_wrong_shapes_are_named(model, shape, mask_shape, message):

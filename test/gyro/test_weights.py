@@ -14,7 +14,13 @@ from safetensors.torch import load_file, save_file
 from hydranet_ros.errors import FileError
 from hydranet_ros.gyro.config import Calibration, preset
 from hydranet_ros.gyro.network import HydraNet
-from hydranet_ros.gyro.weights import Provenance, Weights, load_weights, save_weights
+from hydranet_ros.gyro.weights import (
+    FORMAT_VERSION,
+    Provenance,
+    Weights,
+    load_weights,
+    save_weights,
+)
 
 CALIBRATION = Calibration((1.5, 1.0, 2.0), 0.7, (1e-4, -2e-4, 0.0))
 PROVENANCE = Provenance("dis", "hydranet train --seed 3", "street", 3, {"nll": -14.5})
@@ -115,8 +121,9 @@ def test_a_file_of_somebody_else(path):
 
 def test_another_version(path):
     tensors, description = parts(path)
-    write(path, tensors, description | {"format_version": 2})
-    assert "version 2, and this hydranet_ros reads 1" in refused(path)
+    for version in (FORMAT_VERSION - 1, FORMAT_VERSION + 1):
+        write(path, tensors, description | {"format_version": version})
+        assert f"version {version}, and this hydranet_ros reads {FORMAT_VERSION}" in refused(path)
 
 
 @pytest.mark.parametrize(
@@ -131,6 +138,7 @@ def test_another_version(path):
         ("network", {"body": "vgg"}, "body must be one of"),
         ("network", {"grid": {"rows": 3}}, "CanonicalGrid lacks cell"),
         ("network", {"grid": {"rows": 48, "columns": 160, "cell": 1e-9}}, "cell must be a number"),
+        ("network", {"covariance": "cholesky"}, "covariance 'scaled' and body 'flow' go together"),
         ("network", {"grid": [48, 160]}, "CanonicalGrid must be an object"),
         ("network", {"input_shape": [3, 4096, 4096]}, "input_shape"),
         ("network", {"prior_hidden": 60_000}, "prior_hidden: a layer would have"),
@@ -173,14 +181,29 @@ def test_what_was_changed_afterwards_is_refused(path):
     assert load_weights(path).calibration == CALIBRATION
 
 
+def test_a_file_without_a_digest_is_refused(path):
+    tensors, description = parts(path)
+    del description["sha256"]
+    write(path, tensors, description)
+    assert "was changed after it was made" in refused(path)
+
+
 def test_a_grid_that_is_not_the_network_s(path):
     tensors, description = parts(path)
-    del description["sha256"]  # as of files that had none
-    write(path, tensors, description)
-    load_weights(path)
     description["network"]["grid"]["cell"] *= 2.0
     write(path, tensors, description)
-    assert "has a grid that is not the one of its network" in refused(path)
+    assert "was changed after it was made" in refused(path)
+    description["network"]["grid"]["rows"] += 8
+    write(path, tensors, description)
+    assert "input_shape must be 6, rows and columns of the grid" in refused(path)
+
+
+def test_other_grids_of_the_same_cells_are_taken(path):
+    model = load_weights(path).model
+    with torch.inference_mode():
+        q, root = model(0.01 * torch.ones(1, 6, 48, 160))
+    assert q.isfinite().all()
+    assert root.isfinite().all()
 
 
 @pytest.mark.parametrize(

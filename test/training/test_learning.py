@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from hydranet_ros.gyro import quaternion as quat
-from hydranet_ros.gyro.config import preset
+from hydranet_ros.gyro.config import FLOW_CHANNELS, preset
 from hydranet_ros.gyro.epipolar import grid_points
 from hydranet_ros.gyro.grid import CanonicalGrid
 from hydranet_ros.gyro.network import HydraNet
@@ -69,22 +69,22 @@ def street_flow(count: int, grid: CanonicalGrid) -> tuple[torch.Tensor, torch.Te
     flow = flow + 1e-3 * torch.randn(flow.shape, generator=generator)
     flow = flow.reshape(count, 2, grid.rows, grid.columns)
     mask = torch.rand(count, grid.rows, grid.columns, generator=generator) < 0.9
-    return network_input(flow, mask, 3), quat.exp(phi)
+    return network_input(flow, mask, FLOW_CHANNELS), quat.exp(phi)
 
 
 @pytest.mark.parametrize(
     ("overrides", "config", "degrees"),
     [
         ({}, LossConfig(), 0.1),
-        ({"covariance": "diagonal"}, LossConfig(beta=0.5), 0.1),
+        ({"head_hidden": 16}, LossConfig(beta=0.5), 0.1),
     ],
-    ids=["default", "diagonal"],
+    ids=["default", "beta"],
 )
 def test_the_default_network_learns_a_few_frames(overrides, config, degrees):
     grid = CanonicalGrid(24, 80, 1.0 / 48.0)
     x, q = street_flow(16, grid)
     torch.manual_seed(0)
-    model = HydraNet(preset("default", grid=grid, input_shape=(3, 24, 80), heads=8, **overrides))
+    model = HydraNet(preset("default", grid=grid, input_shape=(6, 24, 80), heads=8, **overrides))
     before = mean_error(predict(model.eval(), x), q)
     values = train(model.train(), x, q, 50, 2e-3, config=config)
     after = mean_error(predict(model, x), q)

@@ -22,6 +22,7 @@ from hydranet_ros.training.data import FlowDataset
 from hydranet_ros.training.loop import CHECKPOINT, LOG, Training
 from hydranet_ros.training.pairs import FlowPairs
 
+GRID = CanonicalGrid()
 SMALL = TrainingConfig(
     seed=1,
     network={"heads": 4, "features": 16, "head_hidden": 16},
@@ -44,18 +45,27 @@ def one_thread():
 
 
 def drives(seed: int, count: int = 24) -> FlowDataset:
-    """Noisy flow of a ground plane."""
+    """Noisy flow of a street: a ground plane, which alone would have two solutions, and walls."""
     rng = np.random.default_rng(seed)
-    x, y = grid_points(CanonicalGrid()).double().numpy()
+    x, y = grid_points(GRID).double().numpy()
     rays = np.stack([x, y, np.ones_like(x)]).reshape(3, -1)
     phi = rng.normal(0.0, [0.004, 0.015, 0.004], (count, 3))
     moved = lie.so3_exp(phi) @ rays
-    moved[:, 2] -= rng.uniform(0.3, 1.5, (count, 1)) * np.clip(rays[1], 0.0, None) / 1.65
+    inverse_depth = np.maximum(rays[1] / 1.65, np.abs(rays[0]) / 4.0)
+    moved[:, 2] -= rng.uniform(0.3, 1.5, (count, 1)) * inverse_depth
     flow = moved[:, :2] / moved[:, 2:] - rays[:2]
     flow = (flow + 5e-4 * rng.standard_normal(flow.shape)).reshape(count, 2, *x.shape)
-    odd = rng.normal(0.0, 0.05, (8, 2, *x.shape))
+    # Of two motions each: of pure noise any motion is as good, and rounding decides.
+    odd = np.concatenate([flow[:8, :, :, ::2], flow[8:16, :, :, ::2]], axis=3)
     mask = np.ones(x.shape, dtype=bool)
-    return FlowDataset([FlowPairs(flow.astype(np.float16), mask, phi, odd.astype(np.float16))])
+    return FlowDataset([FlowPairs(cells(flow), mask, phi, cells(odd))])
+
+
+def cells(flow: np.ndarray) -> np.ndarray:
+    """As they are stored: trusted, and well textured."""
+    known = np.array([1.0, 20.0, 0.0, 20.0])[None, :, None, None]
+    rest = np.broadcast_to(known, (len(flow), 4, *flow.shape[2:]))
+    return np.concatenate([flow, rest], axis=1).astype(np.float16)
 
 
 def trained(config: TrainingConfig, out: Path) -> Training:
@@ -153,10 +163,17 @@ def test_two_processes_train_as_one(tmp_path: Path) -> None:
     assert int(count) == 2
     assert float(nll) == pytest.approx(alone.rows[-1]["nll"], abs=0.02)
     together = torch.load(tmp_path / "two" / "parameters.pt", weights_only=True)
-    moved = (
-        parameters(alone) - parameters(Training(SMALL, drives(0), drives(1), tmp_path))
-    ).norm()
-    assert (together - parameters(alone)).norm() < 0.02 * moved
+    before = parameters(Training(SMALL, drives(0), drives(1), tmp_path))
+    sizes = {n: p.numel() for n, p in alone.network.named_parameters()}
+    names = np.repeat(list(sizes), list(sizes.values()))
+    # A bias before a batch norm has no gradient but rounding errors, which Adam makes steps of.
+    # In the convolutions, whose gradients are small at first, it does so to a lesser degree.
+    unused = np.array([n.endswith(".0.bias") and "body" in n for n in names])
+    heads = np.array([n.startswith(("heads", "covariance", "body.linear")) for n in names])
+    for chosen, share in ((~unused, 0.03), (heads, 0.002)):
+        kept = torch.from_numpy(chosen)
+        apart, moved = (together - parameters(alone))[kept], (parameters(alone) - before)[kept]
+        assert apart.norm() < share * moved.norm()
 
 
 def test_figures_that_are_not_known_are_left_out() -> None:
