@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Literal
 from hydranet_ros.datasets.wheels import WheelsConfig
 from hydranet_ros.fusion.config import FusionConfig
 from hydranet_ros.fusion.fusion import Fusion
-from hydranet_ros.fusion.ground import hold_to_ground
 from hydranet_ros.fusion.preintegration import OdometryBuffer
 from hydranet_ros.fusion.sliding_window import FusedState
 from hydranet_ros.geometry.camera import Camera, Frame, StereoCamera
@@ -123,8 +122,6 @@ class Pipeline:
         """Odometry up to the frame as it was sent, then the rotation."""
         states: list[FusedState] = []
         for motion in odometry.until(stamp_ns):
-            if self.config.fusion.planar and self.config.fusion.odometry == "wheels":
-                motion = hold_to_ground(motion, self.config.wheels.up_c)
             states += fusion.add(motion)
         if rotation is not None:
             states += fusion.add(rotation)

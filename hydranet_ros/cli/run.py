@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from hydranet_ros.evaluation.output import ResultsFolder
     from hydranet_ros.evaluation.run import RunResults
     from hydranet_ros.geometry.estimates import RelativePose
+    from hydranet_ros.geometry.lie import Array
     from hydranet_ros.pipeline import Pipeline, PipelineConfig
 
 EXAMPLES = """\
@@ -163,11 +164,11 @@ def _odometry(
     if config.parts != "all" or config.fusion.odometry == "own":
         return None
     from hydranet_ros.datasets.wheels import read_odometry
-    from hydranet_ros.simulation.wheels import simulate_wheels
+    from hydranet_ros.simulation.wheels import simulate_wheels, vehicle_up
 
     try:
         if options.odometry not in (None, "wheels"):
-            return read_odometry(options.odometry, config.wheels)
+            return _on_ground(read_odometry(options.odometry, config.wheels), config)
         up_c = config.wheels.up_c
     except ValueError as error:
         raise HydraNetError(f"wheels.{error}") from None
@@ -176,7 +177,21 @@ def _odometry(
             f"{source.name}: has no true poses to simulate wheels from: use --odometry FILE"
         )
     stamps = source.stamps_ns[: len(source.T_w_c)]
-    return list(simulate_wheels(source.T_w_c, stamps, config.simulated_wheels, up_c))
+    up_c = vehicle_up(source.T_w_c, up_c)
+    motions = list(simulate_wheels(source.T_w_c, stamps, config.simulated_wheels, up_c))
+    return _on_ground(motions, config, up_c)
+
+
+def _on_ground(
+    motions: list[RelativePose], config: PipelineConfig, up_c: Array | None = None
+) -> list[RelativePose]:
+    """The motions of wheels, held to the ground where `fusion.planar` says so."""
+    from hydranet_ros.fusion.ground import hold_to_ground
+
+    if not config.fusion.planar or config.fusion.odometry != "wheels":
+        return motions
+    up = config.wheels.up_c if up_c is None else up_c
+    return [hold_to_ground(motion, up) for motion in motions]
 
 
 def _follow(source: Source, pipeline: Pipeline, results: RunResults) -> None:

@@ -86,7 +86,7 @@ class FusedPath:
         return {
             name: {"scale_error": value, "sigma": sigma}
             for name, value, sigma in zip(NAMES, newest.scales.tolist(), sigmas, strict=True)
-            if sigma > HELD
+            if sigma > 10.0 * HELD
         }
 
     @property

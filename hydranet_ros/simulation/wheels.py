@@ -24,6 +24,9 @@ from hydranet_ros.geometry.lie import Array
 from hydranet_ros.geometry.stamps import Stamps
 from hydranet_ros.settings import Configuration, setting
 
+# No driver says less of itself.
+LEAST_M, LEAST_RAD = 1e-5, 1e-6
+
 
 @dataclass(frozen=True)
 class SimulatedWheelsConfig(Configuration):
@@ -32,7 +35,7 @@ class SimulatedWheelsConfig(Configuration):
     rate_hz: float = setting(50.0, "motions a second", 1.0, 1000.0)
     offset_s: float = setting(0.0037, "how far their stamps are from the camera's", 0.0, 1.0)
     yaw_scale: float = setting(0.06, "error of turns, as a share", -0.5, 0.5)
-    distance_scale: float = setting(0.01, "error of the way, as a share", -0.5, 0.5)
+    distance_scale: float = setting(0.0, "error of the way, as a share", -0.5, 0.5)
     slip: float = setting(0.02, "standard deviation of the error in a turn, as a share")
     slip_rad: float = setting(1.0, "angle over which slip stays the same", 1e-3)
     noise_m: float = setting(0.005, "noise of the way, per root of a metre")
@@ -65,7 +68,7 @@ def simulate_wheels(
         metres = float(np.linalg.norm(way))
         keep = np.exp(-abs(turn) / config.slip_rad)
         slip = keep * slip + config.slip * np.sqrt(1.0 - keep**2) * rng.normal()
-        sigma_m = config.noise_m * np.sqrt(metres) + 1e-5
+        sigma_m = config.noise_m * np.sqrt(metres)
         sigma_rad = np.deg2rad(config.noise_deg) * np.sqrt(dt)
         told = np.zeros(6)
         told[:3] = way * (1.0 + config.distance_scale)
@@ -77,10 +80,26 @@ def simulate_wheels(
         yield RelativePose(lie.se3_exp(told), Sigma, int(times[i - 1]), int(times[i]))
 
 
+def vehicle_up(T_w_c: Array, up_c: Array) -> Array:
+    """(3,), up of the vehicle in the frame of its camera, which may look up or down a little.
+
+    It is across the mean direction of travel, and as near to `up_c` as that allows.
+    """
+    known = T_w_c[np.isfinite(T_w_c).all(axis=(1, 2))]
+    way = (lie.se3_inverse(known[1:]) @ known[:-1])[:, :3, 3].sum(axis=0)
+    length = float(np.linalg.norm(way))
+    if length == 0.0:
+        return up_c
+    across = up_c - (up_c @ way) * way / length**2
+    up: Array = across / np.linalg.norm(across)
+    return up
+
+
 def _covariance(sigma_m: float, sigma_rad: float, up_c: Array, dt: float) -> Array:
     """(6, 6): level ways and turns about `up_c` are known, the rest is anybody's guess."""
     along, level = np.outer(up_c, up_c), np.eye(3) - np.outer(up_c, up_c)
     Sigma = np.zeros((6, 6))
+    sigma_m, sigma_rad = np.hypot(sigma_m, LEAST_M), np.hypot(sigma_rad, LEAST_RAD)
     Sigma[:3, :3] = sigma_m**2 * level + (30.0 * dt) ** 2 * along
     Sigma[3:, 3:] = sigma_rad**2 * along + (3.0 * dt) ** 2 * level
     return Sigma
