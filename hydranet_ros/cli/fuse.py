@@ -30,8 +30,10 @@ if TYPE_CHECKING:
     from hydranet_ros.fusion.config import FusionConfig
     from hydranet_ros.geometry.lie import Array
 
-    Fused = tuple[Array, dict[Interval, Array], int]
-    """The trajectory, the covariances of its motions, and how many measurements were rejected."""
+    Calibration = dict[str, dict[str, float]]
+    Fused = tuple[Array, dict[Interval, Array], int, Calibration | None]
+    """The trajectory, the covariances of its motions, how many measurements were rejected, and the
+    errors of scale that were found."""
 
 EXAMPLES = """\
   hydranet fuse kitti_00.npz
@@ -149,7 +151,7 @@ def _paper(recording: Recording) -> Fused:
     fused = chain(relax_pairs(*measured), recording.T_w_c_vo[0])
     kept = int((np.linalg.det(recording.Sigma_hn) > MAX_DETERMINANT).sum())
     covariances = pair_covariances(recording.Sigma_vo, recording.Sigma_hn)
-    return fused, _by_interval(recording, covariances), kept
+    return fused, _by_interval(recording, covariances), kept, None
 
 
 def _window(
@@ -170,7 +172,8 @@ def _window(
     steps = recording.steps(without_vo, with_rotations=not vo_only)
     for stamp, measured in progress(steps, len(recording.Sigma_vo), "fuse"):
         path.add(stamp, fusion.add(*measured) + fusion.passed(stamp))
-    return np.array(path.T_w_c), path.covariances, path.rejected + len(unusable)
+    rejected = path.rejected + len(unusable)
+    return np.array(path.T_w_c), path.covariances, rejected, path.calibration
 
 
 def _by_interval(recording: Recording, covariances: Array) -> dict[Interval, Array]:
@@ -182,7 +185,7 @@ def _figures(recording: Recording, fused: Fused) -> dict[str, Any]:
     from hydranet_ros.evaluation.record import evaluate
     from hydranet_ros.geometry.trajectory import Trajectory
 
-    T_w_c, covariances, rejected = fused
+    T_w_c, covariances, rejected, calibration = fused
     figures: dict[str, Any] = {}
     if recording.T_w_c_gt is not None:
         vo, ours, truth = (
@@ -192,6 +195,8 @@ def _figures(recording: Recording, fused: Fused) -> dict[str, Any]:
         figures["vo"] = evaluate(vo, truth, "none", recording.Sigma_vo).as_dict()
         figures["fused"] = evaluate(ours, truth, "none", covariances).as_dict()
     figures["rejected"] = rejected
+    if calibration is not None:
+        figures["calibration"] = calibration
     return figures
 
 
@@ -226,12 +231,14 @@ def _write(
 
 def _text(figures: dict[str, Any], out: Path | None) -> str:
     """The paper's four columns, VO and fused."""
-    from hydranet_ros.evaluation.tables import comparison_table
+    from hydranet_ros.evaluation.tables import calibration_line, comparison_table
 
     lines = ["no ground truth in the recording: nothing to compare with"]
     if "vo" in figures:
         lines = [comparison_table(figures, ROWS, COLUMNS)]
     lines.append(f"rejected: {figures['rejected']}")
+    for name, found in figures.get("calibration", {}).items():
+        lines.append(calibration_line(name, found))
     if out is not None:
         lines.append(f"written to {printable(str(out))}")
     return "\n".join(lines)

@@ -22,9 +22,8 @@ from hydranet_ros.evaluation.record import (
 )
 from hydranet_ros.evaluation.report import write_report
 from hydranet_ros.fusion.arrival import ODOMETRY, ROTATION
-from hydranet_ros.fusion.calibration import HELD, NAMES
 from hydranet_ros.fusion.fusion import Fusion
-from hydranet_ros.fusion.sliding_window import FusedState
+from hydranet_ros.fusion.sliding_window import FusedState, scales
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.estimates import RelativeRotation
 from hydranet_ros.geometry.lie import Array
@@ -79,15 +78,9 @@ class FusedPath:
     @property
     def calibration(self) -> dict[str, dict[str, float]] | None:
         """The errors of scale that were found, with their sigmas; None where they are off."""
-        newest = next((s for s in reversed(self.states) if s.Sigma_scales is not None), None)
-        if newest is None or newest.Sigma_scales is None:
-            return None
-        sigmas = np.sqrt(np.diagonal(newest.Sigma_scales)).tolist()
-        return {
-            name: {"scale_error": value, "sigma": sigma}
-            for name, value, sigma in zip(NAMES, newest.scales.tolist(), sigmas, strict=True)
-            if sigma > 10.0 * HELD
-        }
+        found = scales(self.states[-1]) if self.states else {}
+        named = {k: {"scale_error": error, "sigma": sigma} for k, (error, sigma) in found.items()}
+        return named or None
 
     @property
     def rejected(self) -> int:

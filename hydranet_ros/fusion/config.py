@@ -53,6 +53,7 @@ class FusionConfig(Configuration):
         distance_share=0.02,
     )
     gyro: RotationModel = section(RotationModel)
+    gyro_beside_own: RotationModel = section(RotationModel, inflation=8.0)
     hydranet: RotationModel = section(
         RotationModel, inflation=16.0, scale_noise=0.5, bias_sigma_deg_s=0.3
     )
@@ -90,7 +91,9 @@ class FusionConfig(Configuration):
     @property
     def rotation_model(self) -> RotationModel:
         """The one that `rotation` chooses."""
-        return self.hydranet if self.rotation == "hydranet" else self.gyro
+        if self.rotation == "hydranet":
+            return self.hydranet
+        return self.gyro_beside_own if self.odometry == "own" else self.gyro
 
     @property
     def with_bias(self) -> bool:

@@ -27,6 +27,7 @@ from hydranet_ros.fusion.arrival import (
     source_of,
 )
 from hydranet_ros.fusion.config import FusionConfig
+from hydranet_ros.fusion.ground import UP, hold_to_ground
 from hydranet_ros.fusion.live import LiveOutput
 from hydranet_ros.fusion.odometry_input import OdometryInputConfig, OdometryReader
 from hydranet_ros.fusion.rates import OwnRates
@@ -217,6 +218,8 @@ class Fusion:
             self._noted.add(note)
             self._say("odometry", note)
         if motion is not None and T_b_c is not None:
+            if self.config.planar and self.config.odometry == "wheels":
+                motion = hold_to_ground(motion, UP)
             T_2_1, Sigma = change_frame(se3_inverse(T_b_c), motion.T_2_1, motion.Sigma_2_1)
             self._pairing.add(RelativePose(T_2_1, Sigma, motion.stamp_1_ns, motion.stamp_2_ns))
 

@@ -19,6 +19,7 @@ from hydranet_ros.geometry.estimates import RelativePose
 from hydranet_ros.geometry.lie import Array
 
 BUMP_M, SLOPE, TILT_DEG = 0.005, 0.02, 1.0
+UP = np.array([0.0, 0.0, 1.0])  # of a base
 
 
 def hold_to_ground(motion: RelativePose, up: Array) -> RelativePose:

@@ -25,6 +25,7 @@ from itertools import pairwise
 import numpy as np
 
 from hydranet_ros.fusion.arrival import ODOMETRY, ROTATION, Measurement, source_of
+from hydranet_ros.fusion.calibration import HELD, NAMES
 from hydranet_ros.fusion.config import FusionConfig
 from hydranet_ros.fusion.gating import Gate, RelativeMotion, Turn
 from hydranet_ros.fusion.normal_equations import Kernel
@@ -548,6 +549,15 @@ class SlidingWindowFusion:
             missing = variance - float(np.linalg.eigvalsh(out[block, block])[0])
             out[block, block] += max(missing, 0.0) * np.eye(3)
         return out
+
+
+def scales(state: FusedState) -> dict[str, tuple[float, float]]:
+    """The errors of scale that are found, by name, with their sigmas; empty where they are off."""
+    if state.Sigma_scales is None:
+        return {}
+    sigmas = np.sqrt(np.diagonal(state.Sigma_scales)).tolist()
+    found = zip(NAMES, state.scales.tolist(), sigmas, strict=True)
+    return {name: (error, sigma) for name, error, sigma in found if sigma > 10.0 * HELD}
 
 
 def _bounded(covariance: Array) -> Array:
