@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Literal
 
 from hydranet_ros.datasets.wheels import WheelsConfig
 from hydranet_ros.fusion.config import FusionConfig
+from hydranet_ros.fusion.edges import FusedState
 from hydranet_ros.fusion.fusion import Fusion
 from hydranet_ros.fusion.preintegration import OdometryBuffer
-from hydranet_ros.fusion.sliding_window import FusedState
 from hydranet_ros.geometry.camera import Camera, Frame, StereoCamera
 from hydranet_ros.geometry.estimates import RelativePose, RelativeRotation
 from hydranet_ros.gyro.visual_gyro import GyroConfig, VisualGyro

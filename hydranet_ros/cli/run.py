@@ -186,7 +186,7 @@ def _on_ground(
     motions: list[RelativePose], config: PipelineConfig, up_c: Array | None = None
 ) -> list[RelativePose]:
     """The motions of wheels, held to the ground where `fusion.planar` says so."""
-    from hydranet_ros.fusion.ground import hold_to_ground
+    from hydranet_ros.fusion.error_models import hold_to_ground
 
     if not config.fusion.planar or config.fusion.odometry != "wheels":
         return motions

@@ -22,8 +22,8 @@ from hydranet_ros.evaluation.record import (
 )
 from hydranet_ros.evaluation.report import write_report
 from hydranet_ros.fusion.arrival import ODOMETRY, ROTATION
+from hydranet_ros.fusion.edges import FusedState, scales
 from hydranet_ros.fusion.fusion import Fusion
-from hydranet_ros.fusion.sliding_window import FusedState, scales
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.estimates import RelativeRotation
 from hydranet_ros.geometry.lie import Array

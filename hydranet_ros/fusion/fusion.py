@@ -27,11 +27,12 @@ from hydranet_ros.fusion.arrival import (
     source_of,
 )
 from hydranet_ros.fusion.config import FusionConfig
-from hydranet_ros.fusion.ground import UP, hold_to_ground
+from hydranet_ros.fusion.edges import FusedState
+from hydranet_ros.fusion.error_models import UP, hold_to_ground
 from hydranet_ros.fusion.live import LiveOutput
 from hydranet_ros.fusion.odometry_input import OdometryInputConfig, OdometryReader
 from hydranet_ros.fusion.rates import OwnRates
-from hydranet_ros.fusion.sliding_window import FusedState, SlidingWindowFusion
+from hydranet_ros.fusion.sliding_window import SlidingWindowFusion
 from hydranet_ros.fusion.twist_agreement import OdometrySample
 from hydranet_ros.geometry.estimates import RelativePose, change_frame
 from hydranet_ros.geometry.lie import Array, se3_inverse

@@ -16,8 +16,8 @@ from functools import reduce
 import numpy as np
 
 from hydranet_ros.fusion.config import FusionConfig
+from hydranet_ros.fusion.edges import FusedState
 from hydranet_ros.fusion.preintegration import Motion, OdometryBuffer, scaled
-from hydranet_ros.fusion.sliding_window import FusedState
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.lie import Array
 

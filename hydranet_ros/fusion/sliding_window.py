@@ -18,15 +18,15 @@ that the motion has changed. A rejected interval still makes a state.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 from itertools import pairwise
 
 import numpy as np
 
 from hydranet_ros.fusion.arrival import ODOMETRY, ROTATION, Measurement, source_of
-from hydranet_ros.fusion.calibration import HELD, NAMES
 from hydranet_ros.fusion.config import FusionConfig
+from hydranet_ros.fusion.edges import Edge, FusedState, Interval, Rejection, make_edge, rejection
 from hydranet_ros.fusion.gating import Gate, RelativeMotion, Turn
 from hydranet_ros.fusion.normal_equations import Kernel
 from hydranet_ros.fusion.window import Window, WindowNoise
@@ -35,83 +35,15 @@ from hydranet_ros.geometry.estimates import RelativePose, RelativeRotation
 from hydranet_ros.geometry.lie import Array
 from hydranet_ros.geometry.stamps import nearest
 
-Interval = tuple[int, int]
-
 # The first pose is the origin by definition; this only keeps the equations well conditioned.
 ORIGIN_SIGMA = 1e-6
 # After stamps went back, the pose is within this of where it was (m, rad): nothing is known.
 RESTART_SIGMA = np.array([100.0] * 3 + [np.pi] * 3)
 # Before any visual odometry, the speed is within this (m/s, rad/s).
 START_SPEED = np.array([30.0] * 3 + [3.0] * 3)
-# A larger variance says nothing; on all axes, other people's odometry says 'lost' with it.
-MAX_VARIANCE = 1e3
-# A smaller one, in any direction, leaves no digits for the rest of the window.
-MIN_VARIANCE = 1e-14
 # Where there is no bias but a place for it, it is held to this, in rad/s and per root second.
 NO_BIAS = 1e-7
 DUPLICATE = "there is one of this interval already"
-
-
-@dataclass(frozen=True)
-class Rejection:
-    """A measurement that was not used, and why."""
-
-    source: str
-    stamp_1_ns: int
-    stamp_2_ns: int
-    reason: str
-
-
-@dataclass(frozen=True, eq=False)
-class FusedState:
-    """What is known after an update.
-
-    `Sigma_c_w` belongs to the left perturbation of T_c_w, which is the right (child frame)
-    perturbation of T_w_c. `T_2_1` with `Sigma_2_1` is the motion since the state before, over
-    `step_s` seconds; None while there is only one. `velocity` is the camera's own in its own frame
-    (m/s, rad/s), `bias` that of the network's rotation rate (rad/s), `scales` the errors of scale
-    of the gyro, and of turn and way of the odometry; `Sigma_scales` is None where they are off.
-    `nis` has what was tested in this update.
-    `waited_s` is how long the first measurement of it waited for the others.
-    """
-
-    stamp_ns: int
-    T_w_c: Array
-    Sigma_c_w: Array
-    T_2_1: Array | None
-    Sigma_2_1: Array | None
-    step_s: float | None
-    velocity: Array
-    bias: Array
-    Sigma_bias: Array | None
-    scales: Array
-    Sigma_scales: Array | None
-    nis: dict[str, float]
-    rejected: tuple[Rejection, ...]
-    waited_s: float = 0.0
-
-
-@dataclass(frozen=True, eq=False)
-class _Edge:
-    """A measurement as the window takes it, with its covariance as it is believed."""
-
-    measurement: Measurement
-    interval: Interval
-    C: Array
-    r: Array
-    covariance: Array
-
-    @property
-    def source(self) -> str:
-        return source_of(self.measurement)
-
-    @property
-    def information(self) -> Array:
-        return np.linalg.inv(self.covariance)
-
-    @property
-    def motion(self) -> RelativeMotion:
-        return RelativeMotion(self.C, self.r, self.covariance)
 
 
 class SlidingWindowFusion:
@@ -162,7 +94,7 @@ class SlidingWindowFusion:
         c = self.config
         self.window = Window(*self._assumptions(), c.with_bias, c.with_scales)
         self.gate = Gate(c.gate_probability, c.max_consecutive_rejections)
-        self._edges: dict[tuple[str, Interval], _Edge] = {}
+        self._edges: dict[tuple[str, Interval], Edge] = {}
         self.odometry_seen = False
         self._newest_Sigma = self._Sigma_c_w
         self._Sigma_2_1, self._step_s = np.diag(START_SPEED**2), 1.0
@@ -213,15 +145,15 @@ class SlidingWindowFusion:
             raise ValueError("an update needs at least one measurement")
         rejected: list[Rejection] = []
         nis: dict[str, float] = {}
-        edges: dict[Interval, dict[str, _Edge]] = {}
+        edges: dict[Interval, dict[str, Edge]] = {}
         stamps: list[int] = self.window.stamps.tolist()
         for measurement in sorted(measurements, key=lambda m: (m.stamp_2_ns, m.stamp_1_ns)):
             edge = self._edge(measurement, stamps)
-            if isinstance(edge, _Edge):
+            if isinstance(edge, Edge):
                 stamps += edge.interval
                 known = edges.setdefault(edge.interval, {})
                 if edge.source in known:
-                    edge = _rejection(measurement, DUPLICATE)
+                    edge = rejection(measurement, DUPLICATE)
                 else:
                     known[edge.source] = edge
             if isinstance(edge, Rejection):
@@ -283,31 +215,25 @@ class SlidingWindowFusion:
         self.window.insert(before.stamp_2_ns, self._pose_at(before.stamp_2_ns))
         for motion in (before, after):
             edge = self._edge(motion, self.window.stamps.tolist())
-            if isinstance(edge, _Edge):
+            if isinstance(edge, Edge):
                 self._put(edge)
 
     # --- from measurements to edges --------------------------------------------------------------
 
-    def _edge(self, m: Measurement, stamps: list[int]) -> _Edge | Rejection:
+    def _edge(self, m: Measurement, stamps: list[int]) -> Edge | Rejection:
         """Make an edge between `stamps`, which are those of the states, or new ones."""
         source = source_of(m)
         begin = self._known(m.stamp_1_ns, stamps)
         interval = begin, self._known(m.stamp_2_ns, [*stamps, begin])
         if interval[0] >= interval[1]:
-            return _rejection(m, "its interval is shorter than stamp_tolerance_s")
+            return rejection(m, "its interval is shorter than stamp_tolerance_s")
         if len(self.window) and not self._has_place(interval[0]):
-            return _rejection(m, "it begins before the window, which has moved on")
+            return rejection(m, "it begins before the window, which has moved on")
         if len(self.window) and not self._has_place(interval[1]):
-            return _rejection(m, "it ends between states that the window has moved on from")
+            return rejection(m, "it ends between states that the window has moved on from")
         if (source, interval) in self._edges:
-            return _rejection(m, DUPLICATE)
-        if float(np.diagonal(m.Sigma_2_1).min()) > MAX_VARIANCE:
-            return _rejection(m, f"all variances are above {MAX_VARIANCE:g}: its source is lost")
-        pose = m.T_2_1 if isinstance(m, RelativePose) else lie.se3_from(m.C_2_1, np.zeros(3))
-        covariance = _bounded(self._believed(m))
-        if float(np.linalg.eigvalsh(covariance)[0]) < MIN_VARIANCE:
-            return _rejection(m, f"it has a variance below {MIN_VARIANCE:g}, and no floor for it")
-        return _Edge(m, interval, pose[:3, :3], pose[:3, 3], covariance)
+            return rejection(m, DUPLICATE)
+        return make_edge(m, interval, self._believed(m))
 
     def _known(self, stamp: int, stamps: list[int]) -> int:
         """The nearest of `stamps` if it is within the tolerance, or the stamp itself."""
@@ -329,7 +255,7 @@ class SlidingWindowFusion:
     # --- from edges to states --------------------------------------------------------------------
 
     def _take(
-        self, interval: Interval, new: dict[str, _Edge], nis: dict[str, float]
+        self, interval: Interval, new: dict[str, Edge], nis: dict[str, float]
     ) -> list[Rejection]:
         """Test what is said of one interval, make its states, and keep the edges that pass."""
         if interval[0] not in self.window.stamps:
@@ -358,7 +284,7 @@ class SlidingWindowFusion:
             self._withdraw(source, interval)
         return [Rejection(source, *interval, reason) for source, reason in failed.items()]
 
-    def _put(self, edge: _Edge) -> None:
+    def _put(self, edge: Edge) -> None:
         self._edges[edge.source, edge.interval] = edge
         window, values = self.window, (edge.interval, edge.C, edge.r, edge.information)
         if edge.source == ODOMETRY:
@@ -366,7 +292,7 @@ class SlidingWindowFusion:
         else:
             window.rotations = window.rotations.plus(*values)
 
-    def _withdraw(self, source: str, interval: Interval) -> _Edge:
+    def _withdraw(self, source: str, interval: Interval) -> Edge:
         """Take an edge out again."""
         window = self.window
         if source == ODOMETRY:
@@ -384,7 +310,7 @@ class SlidingWindowFusion:
         covariance[6:, 6:] = np.diag(variances[: size - 6])
         self.window.start(stamp, lie.se3_inverse(self._T_w_c), covariance)
 
-    def _first_odometry(self, edges: dict[Interval, dict[str, _Edge]]) -> int | None:
+    def _first_odometry(self, edges: dict[Interval, dict[str, Edge]]) -> int | None:
         """Where odometry begins, if there were only rotations before it."""
         begins = [interval[0] for interval, new in edges.items() if ODOMETRY in new]
         if not begins or self.odometry_seen:
@@ -408,7 +334,7 @@ class SlidingWindowFusion:
         self._begin()
         self.odometry_seen = True
 
-    def _odometry_over(self, interval: Interval, new: dict[str, _Edge]) -> RelativeMotion | None:
+    def _odometry_over(self, interval: Interval, new: dict[str, Edge]) -> RelativeMotion | None:
         """The odometry's motion over an interval: its edge, or its edges from state to state."""
         if "odometry" in new:
             return self._calibrated(new["odometry"].motion)
@@ -434,7 +360,7 @@ class SlidingWindowFusion:
         return RelativeMotion(T[:3, :3], T[:3, 3], motion.covariance + spread)
 
     def _turn(
-        self, interval: Interval, new: dict[str, _Edge], known: RelativeMotion | None = None
+        self, interval: Interval, new: dict[str, Edge], known: RelativeMotion | None = None
     ) -> Turn | None:
         """The network's rotation over an interval, less its bias, where this motion is known."""
         edge = new.get(ROTATION) or self._edges.get((ROTATION, interval))
@@ -482,7 +408,7 @@ class SlidingWindowFusion:
         return lie.se3_exp(before[0] * min(dt, self.config.max_gap_s)) @ self.window.pose(at - 1)
 
     def _first_guess(
-        self, interval: Interval, new: dict[str, _Edge], failed: dict[str, str]
+        self, interval: Interval, new: dict[str, Edge], failed: dict[str, str]
     ) -> Array:
         """T_c_w of a new state, from the best of what was not rejected."""
         begin = self.window.pose(int(np.searchsorted(self.window.stamps, interval[0])))
@@ -549,27 +475,3 @@ class SlidingWindowFusion:
             missing = variance - float(np.linalg.eigvalsh(out[block, block])[0])
             out[block, block] += max(missing, 0.0) * np.eye(3)
         return out
-
-
-def scales(state: FusedState) -> dict[str, tuple[float, float]]:
-    """The errors of scale that are found, by name, with their sigmas; empty where they are off."""
-    if state.Sigma_scales is None:
-        return {}
-    sigmas = np.sqrt(np.diagonal(state.Sigma_scales)).tolist()
-    found = zip(NAMES, state.scales.tolist(), sigmas, strict=True)
-    return {name: (error, sigma) for name, error, sigma in found if sigma > 10.0 * HELD}
-
-
-def _bounded(covariance: Array) -> Array:
-    """Nothing is known along an axis with a huge variance, whatever it is correlated with."""
-    huge = np.diagonal(covariance) > MAX_VARIANCE
-    if not huge.any():
-        return covariance
-    out = covariance.copy()
-    out[huge, :] = out[:, huge] = 0.0
-    out[huge, huge] = MAX_VARIANCE
-    return out
-
-
-def _rejection(m: Measurement, reason: str) -> Rejection:
-    return Rejection(source_of(m), m.stamp_1_ns, m.stamp_2_ns, reason)

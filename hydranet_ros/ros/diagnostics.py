@@ -12,7 +12,7 @@ import numpy as np
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 from rclpy.impl.rcutils_logger import RcutilsLogger
 
-from hydranet_ros.fusion.sliding_window import FusedState, scales
+from hydranet_ros.fusion.edges import FusedState, scales
 from hydranet_ros.geometry.estimates import RelativeRotation
 from hydranet_ros.ros.qos import QualityConfig
 

@@ -13,7 +13,7 @@ from nav_msgs.msg import Odometry, Path
 from visualization_msgs.msg import Marker, MarkerArray
 
 from hydranet_ros.errors import HydraNetError
-from hydranet_ros.fusion.sliding_window import FusedState
+from hydranet_ros.fusion.edges import FusedState
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.estimates import change_frame
 from hydranet_ros.geometry.lie import Array

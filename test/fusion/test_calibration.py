@@ -9,9 +9,9 @@ from fusion.test_rates import Robot, run, wheels
 
 from hydranet_ros.fusion import calibration, factors
 from hydranet_ros.fusion.calibration import CalibrationConfig
+from hydranet_ros.fusion.edges import FusedState
 from hydranet_ros.fusion.factors import Linear, States
 from hydranet_ros.fusion.fusion import Fusion
-from hydranet_ros.fusion.sliding_window import FusedState
 from hydranet_ros.geometry import lie
 
 

@@ -19,9 +19,10 @@ from scipy.stats import chi2
 
 from hydranet_ros.datasets.recording import read_recording
 from hydranet_ros.fusion.config import FusionConfig
+from hydranet_ros.fusion.edges import Rejection
 from hydranet_ros.fusion.error_models import OdometryModel, RotationModel
 from hydranet_ros.fusion.gating import Gate, Innovation, RelativeMotion, SourceStatistics, Turn
-from hydranet_ros.fusion.sliding_window import Rejection, SlidingWindowFusion
+from hydranet_ros.fusion.sliding_window import SlidingWindowFusion
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.estimates import RelativePose, RelativeRotation
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hydranet_ros.fusion.ground import BUMP_M, SLOPE, TILT_DEG, hold_to_ground
+from hydranet_ros.fusion.error_models import BUMP_M, SLOPE, TILT_DEG, hold_to_ground
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.estimates import RelativePose
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from hydranet_ros.fusion.config import FusionConfig
+from hydranet_ros.fusion.edges import FusedState
 from hydranet_ros.fusion.fusion import Fusion
-from hydranet_ros.fusion.sliding_window import FusedState
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.estimates import RelativePose, RelativeRotation
 

@@ -23,8 +23,9 @@ from strategies import covariances
 
 from hydranet_ros.datasets.recording import read_recording
 from hydranet_ros.fusion.config import FusionConfig
+from hydranet_ros.fusion.edges import FusedState
 from hydranet_ros.fusion.error_models import OdometryModel, RotationModel
-from hydranet_ros.fusion.sliding_window import FusedState, SlidingWindowFusion
+from hydranet_ros.fusion.sliding_window import SlidingWindowFusion
 from hydranet_ros.geometry import lie, metrics
 from hydranet_ros.geometry.estimates import RelativePose, RelativeRotation
 

@@ -11,7 +11,7 @@ pytest.importorskip("torch", reason="rotations from images need torch")
 
 from hydranet_ros.datasets.kitti import KittiFolder
 from hydranet_ros.errors import BadInput
-from hydranet_ros.fusion.sliding_window import FusedState
+from hydranet_ros.fusion.edges import FusedState
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.camera import Frame
 from hydranet_ros.gyro.visual_gyro import GyroConfig, GyroLost, VisualGyro, open_predictor
