@@ -649,3 +649,31 @@ def test_our_gyro_pays(recordings: Path) -> None:
     assert (fused[:2] < vo_alone[:2]).all()
     assert fused[2] <= 1.25
     assert fused[3] <= 0.46
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", [0, 25, 50, 75])
+def test_our_gyro_carries_through_lost_odometry(recordings: Path, first: int) -> None:
+    """10 frames in every 100: the rotation over the gaps, against the motion prior alone."""
+    recording = read_recording(recordings / "kitti_00_gyro.npz")
+    assert recording.T_w_c_gt is not None
+    gaps = [at for at in range(first, len(recording.Sigma_vo) - 10, 100) if at > 5]
+    lost = np.zeros(len(recording.Sigma_vo), dtype=bool)
+    lost[[at + k for at in gaps for k in range(10)]] = True
+    errors = []
+    for with_rotations in (True, False):
+        config = FusionConfig(rotation=recording.rotation_source)
+        fusion = SlidingWindowFusion(config, recording.T_w_c_vo[0])
+        poses = [recording.T_w_c_vo[0]]
+        for stamp, measured in recording.steps(lost, with_rotations):
+            state = fusion.update(*measured) if measured else None
+            poses.append(fusion.predict(stamp) if state is None else state.T_w_c)
+        error = [
+            lie.angular_distance(
+                poses[at].T[:3, :3] @ poses[at + 10][:3, :3],
+                recording.T_w_c_gt[at].T[:3, :3] @ recording.T_w_c_gt[at + 10][:3, :3],
+            )
+            for at in gaps
+        ]
+        errors.append(np.mean(error))
+    assert errors[0] < 0.1 * errors[1]
