@@ -171,13 +171,14 @@ def refused_frames(source: str, stamp_ns: int) -> Iterator[None]:
 # --- the network ---------------------------------------------------------------------------------
 
 
-def add_network(parser: Parser, cameras: str | None = None) -> None:
+def add_network(parser: Parser, cameras: str | None = None, depth: bool = False) -> None:
     """Declare --weights, --device and, where there is a default for it, --cameras."""
     if cameras is not None:
         parser.add_argument(
             "--cameras",
-            choices=CAMERAS,
-            help=f"whose flow the network sees: the left camera's, or both (default: {cameras})",
+            choices=(*CAMERAS, "rgbd") if depth else CAMERAS,
+            help=f"whose flow the network sees: the left camera's, or both (default: {cameras})"
+            + ("; rgbd: one camera with depth, for the odometry too" if depth else ""),
         )
     parser.add_argument(
         "--weights", metavar="FILE", help="of the network (default: those that ship)"

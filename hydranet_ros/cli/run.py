@@ -39,14 +39,18 @@ if TYPE_CHECKING:
     from hydranet_ros.geometry.lie import Array
     from hydranet_ros.pipeline import Pipeline, PipelineConfig
 
+# Rectified images off by more than this in their corners deserve a better calibration.
+LARGE_OFFSET_PX = 3.0
 EXAMPLES = """\
   hydranet run                                             the simulated street
   hydranet run dataset/sequences/09 --out out/09
   hydranet run dataset/sequences/09 --config out/09/config.yaml --set fusion.window_size=20
+  hydranet run dataset/sequences/10 --calibration out/09/calibration.yaml
   hydranet run recording.mcap --only vo --frames 200
   hydranet run dataset/sequences/09 --only rotation --cameras stereo --json
   hydranet run MH_01_easy --only rotation                  EuRoC: the left camera, undistorted
   hydranet run rgbd_dataset_freiburg1_xyz --cameras mono   TUM; 7-Scenes: chess/seq-01
+  hydranet run rgbd_dataset_freiburg1_xyz --cameras rgbd --only vo
   hydranet run my_images --cameras mono --camera camera_info.yaml
   hydranet run dataset/sequences/09 --odometry wheels      one camera and simulated wheels
   hydranet run robot --camera robot.yaml --odometry robot/wheel.csv
@@ -63,7 +67,8 @@ def add_parser(commands: Commands) -> None:
         "Run visual odometry, the visual gyro and their fusion over the frames of SOURCE: a "
         "folder of images (KITTI: image_0, image_1, calib.txt, times.txt; EuRoC: mav0/cam0, cam1; "
         "TUM RGB-D: rgb.txt; 7-Scenes: frame-*.color.*; others: images.txt), a rosbag2, or "
-        "'street', the simulated one. With --cameras mono and no pair, the rotation alone.",
+        "'street', the simulated one. With --cameras mono and no pair, the rotation alone; with "
+        "--cameras rgbd, images with depth (TUM: depth.txt) instead of a pair.",
         EXAMPLES,
     )
     add_source(parser)
@@ -74,7 +79,12 @@ def add_parser(commands: Commands) -> None:
         help="our own stereo odometry; wheels, which are simulated from the true poses; or "
         "recorded: wheel counts (csv), poses of the base (TUM), a recording (npz) (default: own)",
     )
-    add_network(parser, cameras="mono")
+    add_network(parser, cameras="mono", depth=True)
+    parser.add_argument(
+        "--calibration",
+        metavar="FILE",
+        help="self-calibration of the pair to start from: calibration.yaml of an earlier result",
+    )
     add_poses(parser)
     add_camera(parser)
     add_topics(parser)
@@ -91,8 +101,11 @@ def run(options: argparse.Namespace) -> None:
     shorthands = {
         "parts": options.only,
         "fusion.odometry": _odometry_kind(options.odometry),
+        "vo.calibration": options.calibration,
         **network_settings(options),
     }
+    if options.cameras == "rgbd":  # the network sees the one image
+        shorthands["gyro.cameras"] = "mono"
     config = chosen_settings(options, PipelineConfig(), shorthands)
     if dumped(options, config):
         return
@@ -132,6 +145,8 @@ def _open_source(
 
     One who asks for one camera of a source that has no pair gets the rotation alone.
     """
+    if options.cameras == "rgbd":
+        return open_chosen(options, "rgbd"), config
     if config.parts == "rotation" or (config.parts == "all" and config.fusion.odometry != "own"):
         return open_chosen(options, config.gyro.cameras), config
     try:
@@ -247,6 +262,7 @@ def _text(results: RunResults, figures: dict[str, Any], options: argparse.Namesp
     median = results.timing["ms_median"]
     if median is not None:
         lines.append(f"{median:.1f} ms per frame, {1e3 / median:.0f} frames per second")
+    lines += _calibration(figures)
     if results.truth is None:
         lines.append("no true poses found: nothing to compare with (--poses FILE)")
     else:
@@ -257,6 +273,15 @@ def _text(results: RunResults, figures: dict[str, Any], options: argparse.Namesp
     if options.out is not None:
         lines.append(f"written to {printable(str(options.out))}")
     return "\n".join(lines)
+
+
+def _calibration(figures: dict[str, Any]) -> list[str]:
+    """A warning where the calibration of the pair was far off."""
+    offsets = figures.get("calibration_px", {})
+    if max(offsets.values(), default=0.0) < LARGE_OFFSET_PX:
+        return []
+    words = " and ".join(f"{px:.1f} px ({name})" for name, px in offsets.items())
+    return [f"warning: the calibration is off by up to {words}; the odometry allows for it"]
 
 
 def _counts(figures: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""`hydranet train`: from a configuration to weights, on simulated streets or KITTI folders."""
+"""`hydranet train`: from a configuration to weights, on simulated worlds or KITTI folders."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ EXAMPLES = f"""\
   hydranet train --config paper --set epochs=10 --out out/paper
   torchrun --nproc-per-node 2 -m hydranet_ros.cli train --out out/default
 
-A configuration names what differs from its base, 'default' (simulated streets) or 'paper':
+A configuration names what differs from its base, 'default' (simulated worlds) or 'paper':
   base: default
   seed: 3
   epochs: 10
@@ -44,7 +44,7 @@ def add_parser(commands: Commands) -> None:
         commands,
         "train",
         run,
-        "train a network on simulated streets or KITTI folders",
+        "train a network on simulated worlds or KITTI folders",
         "Train HydraNet, calibrate its covariances, and write its weights.",
         EXAMPLES,
     )
@@ -115,7 +115,7 @@ def _finish(
         strange = evaluate(model, left), evaluate(model, right)
     calibration = calibrate(evaluation, strange, radians(config.floor_deg))
     figures = evaluation.figures(calibration)
-    source = "KITTI folders" if config.data.kitti else "simulated streets"
+    source = "KITTI folders" if config.data.kitti else "simulated worlds"
     changes = [word for each in options.assignments for word in ("--set", each)]
     provenance = Provenance(
         flow_method=config.data.flow,

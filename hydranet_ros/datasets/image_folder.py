@@ -66,7 +66,7 @@ class ImageFolder:
                     for each, other in self._lenses:
                         each.check(other.camera, size)
                 images.append(lens.undistort(image))
-            yield Frame(int(stamp), *images)
+            yield Frame(int(stamp), images[0], images[1] if len(images) > 1 else None)
 
     def set_truth(self, path: str | PathLike[str], T_body_camera: Array | None = None) -> None:
         """Take the truth from a file: by stamp where it has stamps, else by row.

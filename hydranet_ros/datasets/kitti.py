@@ -61,7 +61,7 @@ class KittiFolder:
                 if size is None:
                     height, width = size = images[0].shape
                     self._check_centre(width, height)
-            yield Frame(int(stamp), *images)
+            yield Frame(int(stamp), images[0], images[1] if len(images) > 1 else None)
 
     def _check_centre(self, width: int, height: int) -> None:
         camera = self.camera.left if isinstance(self.camera, StereoCamera) else self.camera

@@ -89,7 +89,7 @@ class Bag:
         if len({image.shape for image in images}) > 1:
             sizes = " and ".join(f"{image.shape[1]}x{image.shape[0]}" for image in images)
             raise FileError(self.path, f"left and right at {stamp} ns have {sizes} pixels")
-        return Frame(stamp, *images)
+        return Frame(stamp, images[0], images[1] if len(images) > 1 else None)
 
     def _pixels(self, message: Message) -> Image:
         info = self._infos[message.topic]

@@ -292,11 +292,22 @@ class RawCamera:
         """Resample to what a pinhole camera would see."""
         if self._info is None:
             return image
-        if image.shape != self._shape:
-            self._maps = _maps(self._info, self._lens, self.camera, self._R, image.shape)
-            self._shape = image.shape
-        warped = cv2.remap(image, *self._maps, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
+        maps = self._maps_of(self._info, image.shape)
+        warped = cv2.remap(image, *maps, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
         return np.asarray(warped, dtype=np.uint8)
+
+    def undistort_depth(self, depth: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Likewise for depth of the same pixels: the nearest one, as a mean of two is nowhere."""
+        if self._info is None:
+            return depth
+        maps = self._maps_of(self._info, depth.shape)
+        return np.asarray(cv2.remap(depth, *maps, cv2.INTER_NEAREST), dtype=np.float32)
+
+    def _maps_of(self, info: CameraInfo, shape: tuple[int, ...]) -> Maps:
+        if shape != self._shape:
+            self._maps = _maps(info, self._lens, self.camera, self._R, shape)
+            self._shape = shape
+        return self._maps
 
 
 def raw_camera(info: CameraInfo) -> RawCamera:

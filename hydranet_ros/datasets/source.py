@@ -70,8 +70,10 @@ def open_source(
 
     The image topics of a bag are found by type and name where they are not given. With `cameras`
     "mono" one camera is enough. `camera` is a calibration (camera_info YAML) for a folder that has
-    none, or a better one.
+    none, or a better one. "rgbd" are images with depth, of a TUM folder.
     """
+    if cameras == "rgbd" and not is_listed(Path(name)):
+        raise HydraNetError(f"{name}: has no depth: --cameras rgbd reads TUM folders (depth.txt)")
     if name == STREET:
         if poses is not None:
             raise HydraNetError("--poses: the simulated street knows its own poses")

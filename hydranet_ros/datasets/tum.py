@@ -1,5 +1,7 @@
 """Folders with a list of images: TUM RGB-D (rgb.txt) and recordings of robots (images.txt).
 
+    depth.txt                   with --cameras rgbd, likewise: 16-bit PNG, 5000 is 1 m, 0 a hole,
+                                of the same pixels as the colour image
     rgb.txt or images.txt       lines `stamp in s  file`; TUM's rgb/ alone will do as well
     groundtruth.txt             TUM rows, the camera in the world; may be missing
     camera.yaml, ...            the calibration; TUM's own three cameras are known by name
@@ -10,21 +12,31 @@ A robot's folder has wheel.csv and imu.csv beside it, on the same clock.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from os import PathLike
 from pathlib import Path
 
+import cv2
 import numpy as np
+from numpy.typing import NDArray
 
 from hydranet_ros.datasets.camera_files import NAMES, CameraFile, find_camera
 from hydranet_ros.datasets.image_folder import ImageFolder, Listed, listed_by_name, read_list
-from hydranet_ros.datasets.kitti import LATEST_S
+from hydranet_ros.datasets.kitti import LATEST_S, read_grey
 from hydranet_ros.errors import FileError
-from hydranet_ros.files import read_lines
+from hydranet_ros.files import LARGEST_IMAGE_FILE, image_size, read_bytes, read_lines
+from hydranet_ros.geometry.camera import Frame, StereoCamera
 from hydranet_ros.geometry.lie import Array
 from hydranet_ros.geometry.stamps import Stamps
 
 LISTS = ("rgb.txt", "images.txt")
+DEPTH = "depth.txt"
 TRUTH = "groundtruth.txt"
+# Depth is taken with the colour image nearest in time, if they are not further apart than this.
+DEPTH_APART_NS = 20_000_000
+DEPTH_PER_M = 5000.0
+# Between the projector and the camera of a Kinect: disparities then are those that it measures.
+DEPTH_BASELINE_M = 0.075
 # fx fy cx cy and distortion of the Kinects, as published with the set; the third is rectified.
 FREIBURG = {
     "1": ((517.306408, 516.469215, 318.643040, 255.313989),
@@ -49,18 +61,71 @@ def open_listed(
     cameras: str = "mono",
     camera: str | PathLike[str] | None = None,
 ) -> ImageFolder:
-    """Read the colour images as grey ones, undistorted."""
+    """Read the colour images as grey ones, undistorted; and the depth of each, if "rgbd"."""
     folder = Path(folder)
     if cameras == "stereo":
         raise FileError(folder, "has one camera, no stereo pair")
-    images = _images(folder)[:max_frames]
+    images = _images(folder)
     file = find_camera(folder, camera) or _known(folder)
     lens = file.raw_camera()
-    source = ImageFolder(folder, [(each,) for each in images], lens.camera, [(file, lens)])
+    source: ImageFolder
+    if cameras == "rgbd":
+        frames = _with_depth(folder, images)
+        pair, alone = StereoCamera(lens.camera, DEPTH_BASELINE_M), len(images) - len(frames)
+        source = RgbdFolder(folder, frames[:max_frames], pair, [(file, lens)], alone)
+    else:
+        single = [(each,) for each in images[:max_frames]]
+        source = ImageFolder(folder, single, lens.camera, [(file, lens)])
     truth = poses if poses is not None else folder / TRUTH
     if poses is not None or Path(truth).is_file():
         source.set_truth(truth)
     return source
+
+
+class RgbdFolder(ImageFolder):
+    """Frames of listed files: colour and depth; the baseline of their camera is virtual."""
+
+    def __iter__(self) -> Iterator[Frame]:
+        ((file, lens),) = self._lenses
+        size: tuple[int, int] | None = None
+        for stamp, (colour, depth) in zip(self.stamps_ns, self._images, strict=True):
+            image = read_grey(colour, size)
+            if size is None:
+                size = image.shape[0], image.shape[1]
+                file.check(lens.camera, size)
+            metres = lens.undistort_depth(read_depth(depth, size))
+            yield Frame(int(stamp), lens.undistort(image), None, metres)
+
+
+def read_depth(path: Path, size: tuple[int, int]) -> NDArray[np.float32]:
+    """Read a depth image of (height, width), in metres; 0 is a hole."""
+    data = read_bytes(path, LARGEST_IMAGE_FILE)
+    try:
+        width, height = image_size(data)
+    except ValueError as error:
+        raise FileError(path, str(error)) from None
+    if (height, width) != size:
+        raise FileError(path, f"has {width}x{height} pixels, its image {size[1]}x{size[0]}")
+    depth = cv2.imdecode(np.frombuffer(data, dtype=np.uint8), cv2.IMREAD_UNCHANGED)
+    if depth is None or depth.dtype != np.uint16 or depth.ndim != 2:
+        raise FileError(path, "is not a depth image: 16-bit grey PNG is expected")
+    return np.asarray(depth / DEPTH_PER_M, dtype=np.float32)
+
+
+def _with_depth(folder: Path, images: list[Listed]) -> list[tuple[Listed, ...]]:
+    """The images that have a depth image near in time, with it."""
+    if not (folder / DEPTH).is_file():
+        raise FileError(folder / DEPTH, "is missing: without depth use --cameras mono")
+    depths = read_list(folder / DEPTH, folder)
+    stamps = np.array([stamp for stamp, _ in depths], dtype=np.int64)
+    frames: list[tuple[Listed, ...]] = []
+    for each in images:
+        nearest = int(np.argmin(np.abs(stamps - each[0])))
+        if abs(int(stamps[nearest]) - each[0]) <= DEPTH_APART_NS:
+            frames.append((each, depths[nearest]))
+    if not frames:
+        raise FileError(folder / DEPTH, "has no stamp near one of the images")
+    return frames
 
 
 def _images(folder: Path) -> list[Listed]:

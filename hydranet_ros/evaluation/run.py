@@ -31,6 +31,7 @@ from hydranet_ros.geometry.odometer import OdometryPath
 from hydranet_ros.geometry.stamps import Stamps
 from hydranet_ros.geometry.trajectory import Trajectory
 from hydranet_ros.pipeline import Pipeline, Step
+from hydranet_ros.stereo_vo.calibration import calibration_text
 
 _AXES = ("xx", "xy", "xz", "yy", "yz", "zz")
 _UPPER = np.triu_indices(3)
@@ -112,6 +113,7 @@ class RunResults:
         recorded = pipeline.vo is None and pipeline.fusion is not None
         self.odometry = OdometryPath() if pipeline.vo is not None or recorded else None
         self.fused = None if pipeline.fusion is None else FusedPath(pipeline.fusion)
+        self._vo = pipeline.vo
         self.with_rotations = pipeline.gyro is not None
         self._not_used = pipeline.warnings
         self.rotations: list[RelativeRotation] = []
@@ -177,6 +179,9 @@ class RunResults:
             figures["lost"] = self.odometry.lost
         if self.fused is not None and self.fused.calibration is not None:
             figures["calibration"] = self.fused.calibration
+        if self._vo is not None and self._vo.calibration_px is not None:
+            left, right = self._vo.calibration_px
+            figures["calibration_px"] = {"left": left, "right": right}
         if self._not_used:
             figures["not_used"] = dict(sorted(self._not_used.items()))
         return figures if self.truth is None else figures | dict(self._errors(self.truth))
@@ -210,6 +215,9 @@ class RunResults:
             folder.trajectory(name, T_w_c, self.stamps_ns)
         if self.rotations:
             self._write_rotations(folder)
+        if self._vo is not None:
+            text = calibration_text(self._vo.calibration, self._vo.camera)
+            folder.text("calibration.yaml", text)
         folder.json("metrics.json", figures)
         folder.text("config.yaml", config)
         folder.json("timing.json", self.timing)

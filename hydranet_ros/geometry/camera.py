@@ -24,11 +24,16 @@ T_BASE_OPTICAL: Array = np.array(
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """A rectified stereo pair of grey images (h, w), or one image: then `right` is None."""
+    """A rectified stereo pair of grey images (h, w), or one image: then `right` is None.
+
+    An RGB-D camera has one image and (h, w) `depth` in metres, of the same pixels; 0 and NaN are
+    holes. Its `StereoCamera` has a baseline that is virtual (see stereo_vo/depth.py).
+    """
 
     stamp_ns: int
     left: Image
     right: Image | None = None
+    depth: NDArray[np.float32] | None = None
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,6 @@ from torch.nn import functional
 from hydranet_ros.gyro.config import NetworkConfig
 
 _COVARIANCE_OUTPUTS = {"diagonal": 3, "cholesky": 6, "scaled": 2}
-_TO_ONE = 1e6  # variances of 1e-8 rad^2 to order 1, for float32
 
 
 def at_least_single(x: Tensor) -> Tensor:
@@ -94,10 +93,11 @@ class CovarianceHead(nn.Module):
         z = at_least_single(self.layers(quality))
         size = functional.softplus(z[:, :1, None]) + self.floor
         added = self.unit_rad * functional.softplus(z[:, 1:, None])
-        eye = torch.eye(3, dtype=root.dtype, device=root.device)
-        return torch.linalg.cholesky_ex(
-            (size**2 * (root @ root.mT) + added**2 * eye) * _TO_ONE
-        ).L * (_TO_ONE**-0.5)
+        # In float64: where motion is ambiguous, R R^T spans more than float32 can hold.
+        wide = size.double() * root.double()
+        eye = torch.eye(3, dtype=wide.dtype, device=wide.device)
+        covariance = wide @ wide.mT + added.double() ** 2 * eye
+        return torch.linalg.cholesky_ex(covariance).L.to(root.dtype)
 
 
 # --- randomised prior functions ------------------------------------------------------------------

@@ -114,8 +114,7 @@ class StereoVONode(ManagedNode[StereoVONodeConfig]):
 
     def diagnostics(self) -> dict[str, str]:
         """How the last frame went."""
-        result = self._result
-        if result is None:
+        if (result := self._result) is None:
             return {}
         s = result.statistics
         values = {
@@ -124,6 +123,8 @@ class StereoVONode(ManagedNode[StereoVONodeConfig]):
             "residual scale": f"{s.residual_scale:.2f}",
             "computing (ms)": f"{s.milliseconds:.1f}",
         }
+        if self._vo is not None and (offsets := self._vo.calibration_px) is not None:
+            values["calibration off by (px)"] = "{:.1f} left, {:.1f} right".format(*offsets)
         if result.pose is not None:
             sigma = np.sqrt(np.diag(result.pose.Sigma_2_1))
             values["sigma (m)"] = f"{sigma[:3].max():.4f}"

@@ -2,17 +2,24 @@
 
 The solver's (sum J^T Sigma_y^-1 J)^-1 is right if tracks are independent, the camera is what its
 calibration says and a stamp is the instant of the exposure. It already contains the measured scale
-of the residuals, the noise of both frames, errors of a stereo match that persist from frame to
-frame, and the uncertainty of the rectification. Three things remain.
+of the residuals, the noise of both frames, and errors of a stereo match that persist from frame to
+frame. Three things remain.
 
-1. Neighbouring tracks err alike (moving shadows, lens distortion left in the left image): the
-   covariance is multiplied by the measured scatter of the residuals summed over image patches
-   against the scatter of independent ones, where that is larger, averaged over some frames.
+1. Neighbouring tracks err alike (moving shadows, what no smooth field describes): the covariance
+   is multiplied by the measured scatter of the residuals summed over image patches against the
+   scatter of independent ones, where that is larger, averaged over some frames.
 
-2. A calibration that is wrong where it can be checked is as likely wrong where it cannot: the
-   baseline and the left camera never show in the residuals. The share of depth that the
-   rectification error amounts to, halved, is taken as a relative standard deviation of the
-   translation. For a perfectly rectified pair it vanishes.
+2. The calibration errs alike in every frame: what self-calibration does not know of theta,
+   P = G Sigma_theta G^T with G = d xi / d theta; and what no image shows, the scale of distances
+   (baseline, focal length) and the direction of the axis (principal point), Q = sigma^2 |t|^2 I.
+   Such errors add up over n frames as n^2 Q, white ones as n Sigma. Whoever sums covariances gets
+   n times that of a frame, so a frame gets
+
+       Sigma + tau_P P + tau_Q Q.
+
+   Q is right over tau_Q = 50 frames: over 100 it is half of what it should be, over one much too
+   large, but only for the translation. Of P, which changes while it is being estimated, less is
+   persistent.
 
 3. A stamp is not the exposure: triggers, exposure times and the interpolation of a reference are
    some milliseconds apart, in which a shaking camera turns. What shakes faster than the frame rate
@@ -43,36 +50,37 @@ _ORDER = 10
 _LONG = 100
 # Share of a new frame in the averaged clustering: one frame's value is good to about a third.
 _CLUSTER_GAIN = 0.05
-# Likewise for the share of depth that the rectification error amounts to, and where it starts:
-# a third of a pixel at a disparity of 16 pixels, which is usual.
-_DEPTH_GAIN = 0.3
-_FIRST_DEPTH_SHARE = 0.02
+# Frames over which errors of the calibration are summed to their right size, as if white: of what
+# self-calibration estimates, and of what it cannot see. From KITTI 06 and rendered cameras.
+_ESTIMATED_FRAMES = 4
+_UNSEEN_FRAMES = 50
 
 
 class CovarianceModel:
     """Completes the solver's covariances; remembers the last few motions."""
 
-    def __init__(self, shake_share: float, calibration_share: float) -> None:
-        self.calibration_share = calibration_share
+    def __init__(self, shake_share: float, scale_sigma: float) -> None:
+        self.scale_sigma = scale_sigma
         self.vibration = Vibration(shake_share)
         self._clustering = 1.0
-        self._depth_share2 = _FIRST_DEPTH_SHARE**2
+        self._frames = 0
 
     def complete(
-        self, covariance: Array, clustering: float, rate: Array, seconds: float, depth_share: float
+        self, covariance: Array, persistent: Array, clustering: float, rate: Array, seconds: float
     ) -> Array:
         """The (6, 6) covariance of a motion at (6,) `rate` (twist per second) over `seconds`.
 
-        `depth_share` is the typical relative change of depth by the rectification error.
+        `persistent` is the part of its errors that is the same in every frame.
         """
+        self._frames += 1
         self._clustering += _CLUSTER_GAIN * (clustering - self._clustering)
         out = covariance * max(self._clustering, 1.0)
-        self._depth_share2 += _DEPTH_GAIN * (depth_share**2 - self._depth_share2)
-        moved = float(np.linalg.norm(rate[:3])) * seconds
-        out[:3, :3] += (self.calibration_share * moved) ** 2 * self._depth_share2 * np.eye(3)
+        out += min(self._frames, _ESTIMATED_FRAMES) * persistent
+        unseen = self.scale_sigma * seconds * float(np.linalg.norm(rate[:3]))
+        out[:3, :3] += _UNSEEN_FRAMES * unseen**2 * np.eye(3)
         known = float(np.trace(covariance[3:, 3:])) / 3.0 / seconds**2
         out[3:, 3:] += self.vibration.variance(rate[3:], known) * seconds**2 * np.eye(3)
-        return out
+        return 0.5 * (out + out.T)
 
 
 class Vibration:

@@ -8,12 +8,12 @@ from typing import NamedTuple
 import cv2
 import numpy as np
 
-from hydranet_ros.geometry.camera import StereoCamera
+from hydranet_ros.geometry.camera import Frame, StereoCamera
 from hydranet_ros.geometry.lie import Array
+from hydranet_ros.stereo_vo.calibration import Calibration
 from hydranet_ros.stereo_vo.config import StereoVOConfig
 from hydranet_ros.stereo_vo.features import CornerDetector, Image, Mask
 from hydranet_ros.stereo_vo.motion import Tracks, transform
-from hydranet_ros.stereo_vo.rectification import RectificationError
 from hydranet_ros.stereo_vo.result import Lost
 
 # Whether left and right are of one instant is told by corners that move vertically by this much,
@@ -26,8 +26,8 @@ LAG_ROWS_PX = 40.0
 class TrackedFrame:
     """A stereo frame: images, also smoothed, and (n, 4) features (u, v, u_right, v_right).
 
-    `corners` (m, 2) are corners of the left image, whether the right one has them in their row or
-    not.
+    Of an RGB-D camera `right` is the left image again, and `depth` (h, w) is in metres. `corners`
+    (m, 2) are corners of the left image, whether the right one has them in their row or not.
     """
 
     stamp_ns: int
@@ -36,6 +36,7 @@ class TrackedFrame:
     smooth: tuple[Array, Array]
     features: Array
     corners: Array
+    depth: Array | None = None
 
 
 class Followed(NamedTuple):
@@ -46,21 +47,27 @@ class Followed(NamedTuple):
     corners: Array
 
 
-def make_frame(stamp_ns: int, left: Image, right: Image, config: StereoVOConfig) -> TrackedFrame:
+def make_frame(frame: Frame, config: StereoVOConfig) -> TrackedFrame:
     """A frame without features; the images are copied, as callers reuse their buffers."""
-    smoothed = smooth(left, config), smooth(right, config)
     none = np.zeros((0, 4))
-    return TrackedFrame(stamp_ns, left.copy(), right.copy(), smoothed, none, none[:, :2])
+    left, stamp_ns = frame.left.copy(), frame.stamp_ns
+    smoothed = smooth(left, config)
+    if frame.depth is not None:
+        pair = smoothed, smoothed
+        return TrackedFrame(stamp_ns, left, left, pair, none, none[:, :2], frame.depth.copy())
+    assert frame.right is not None
+    pair = smoothed, smooth(frame.right, config)
+    return TrackedFrame(stamp_ns, left, frame.right.copy(), pair, none, none[:, :2])
 
 
 @dataclass(frozen=True, eq=False)
 class Front:
-    """The front end, with the rectification error as it is known at the moment."""
+    """The front end, with the calibration as it is known at the moment."""
 
     _camera: StereoCamera
     _config: StereoVOConfig
     _detector: CornerDetector
-    rectification: RectificationError
+    calibration: Calibration
 
     def start(self, frame: TrackedFrame) -> TrackedFrame | Lost:
         """A frame that nothing is known about with its features, or why there are none."""
@@ -142,24 +149,31 @@ class Front:
             frame.left, brightness_ratio(frame.smooth[1], start, frame.smooth[0], now)
         )
         levels = self._config.guided_levels
-        where, found, _ = follow(left, frame.right, pixels, guess, self._config, levels)
+        where, found, error = follow(left, frame.right, pixels, guess, self._config, levels)
+        found &= self._is_one_surface(error, found)
         n = len(now)
         new = np.concatenate([fresh, where[n:]], axis=1)
         return where[:n], found[:n], new[found[n:] & self._valid(new)]
+
+    def _is_one_surface(self, error: Array, found: Mask) -> Mask:
+        """Whether windows look alike in left and right, by their (n,) mean differences.
+
+        A window with an edge of something near in it has that one's disparity, not the far one's
+        (or something between): always too much, by whole pixels, and in every frame again.
+        """
+        usual = float(np.median(error[found])) if found.any() else 0.0
+        return np.asarray(error <= self._config.match_ratio * max(usual, _LEAST_ERROR))
 
     def _expected(self, features: Array, guess: Array) -> Array:
         """Where (n, 4) features should be after the motion `guess`."""
         y1 = self.corrected(features)
         y2 = self._camera.project(transform(guess, self._camera.triangulate(y1[:, :3])))
-        offset = features[:, 2:] - y1[:, 2:]
-        right = np.stack([y2[:, 2], y2[:, 1]], axis=1) + offset
-        return np.concatenate([y2[:, :2], right], axis=1)
+        exact = y2[:, [0, 1, 2, 1]]
+        return exact + self.calibration.offsets(self._camera.left, exact)
 
     def corrected(self, features: Array) -> Array:
-        """(n, 4) features without the rectification error known so far."""
-        out = features.copy()
-        out[:, 2:] -= self.rectification.offsets(self._camera.left, features[:, 2:])
-        return out
+        """(n, 4) features without the error of the calibration known so far."""
+        return features - self.calibration.offsets(self._camera.left, features)
 
     def _valid(self, features: Array) -> Mask:
         """Whether (n, 4) features have a positive disparity and lie in one row, as corrected."""
@@ -173,6 +187,8 @@ class Front:
 # Disparities to start a stereo search from where nothing is known, as shares of the image width.
 # Each search reaches some 50 pixels to either side. The last looks for swapped cameras.
 _BLIND_SHARES = (0.01, 0.05, 0.1, -0.03)
+# Mean difference of two windows, in grey levels, below which they are alike in any case.
+_LEAST_ERROR = 1.0
 # Pixels per element of a smoothed image.
 _STRIDE = 4
 # Grey levels between which a ratio of brightness means something.

@@ -1,12 +1,12 @@
 """Motion between two stereo frames from matched points: a robust solve and its covariance.
 
 A track is four pixels, (u, v, u_right, v_right), before and after. With y1, y2 the (u, v, u_right)
-without rectification error, tau the triangulation and pi the projection, it gives
+without errors of the calibration, tau the triangulation and pi the projection, it gives
 
     e = y2 - pi(T_2_1 tau(y1))      three stereo reprojection errors, and
     e_row = v_right - v             one row error of the current pair.
 
-Unknown are the motion xi (6), the rectification error theta (9, see rectification.py), and its
+Unknown are the motion xi (6), the error of the calibration theta (17, see calibration.py), and its
 jitter from frame to frame (3: horizontally before and after, vertically after): the two exposures
 of a pair are never of quite the same instant, so on a shaking vehicle their relative direction is
 not the same in every frame. theta comes with what earlier frames say of it, the jitter with a
@@ -15,7 +15,7 @@ standard deviation.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,13 +23,20 @@ from numpy.typing import NDArray
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.camera import StereoCamera
 from hydranet_ros.geometry.lie import Array
-from hydranet_ros.stereo_vo.noise import ROW_RATIO, TrackNoise, error_covariance, inverse_3x3
-from hydranet_ros.stereo_vo.rectification import SIZE, RectificationError, offset_basis
+from hydranet_ros.stereo_vo.calibration import SIZE, Calibration, offset_basis
+from hydranet_ros.stereo_vo.noise import (
+    PERSISTENCE,
+    ROW_RATIO,
+    TrackNoise,
+    error_covariance,
+    inverse_3x3,
+)
 
 # Columns of the unknowns.
 _XI = slice(0, 6)
-_THETA = slice(6, 6 + SIZE)
-_JITTER = slice(6 + SIZE, 9 + SIZE)
+_JITTER = slice(6, 9)
+_OWN = slice(0, 9)  # of this pair of frames alone
+_THETA = slice(9, 9 + SIZE)
 _WIDTH = 9 + SIZE
 # Mahalanobis distance of 3 residuals from which a track counts less (Huber), and above which it
 # is no inlier: the 70 % and 99.5 % points of chi with 3 degrees of freedom.
@@ -39,8 +46,10 @@ _GATE = 3.6
 _CHI3_MEDIAN = 1.538
 # Side of an image patch whose tracks may err alike, as an angle.
 _PATCH_RAD = 0.17
-# Far points must not pass infinity while the rectification is being estimated.
+# Far points must not pass infinity while the calibration is being estimated.
 _MIN_DISPARITY_PX = 0.2
+# Steps below this, in metres and radians, are the last.
+_CONVERGED = 1e-5
 # The scale never falls below this: residuals of a tenth of the expected noise are rounding.
 _MIN_SCALE = 0.1
 
@@ -64,8 +73,11 @@ class Tracks:
 class MotionFit:
     """A solved motion: T_2_1, the covariance of its left perturbation, and the fit.
 
+    `Sigma_2_1` is that of a known calibration, `by_theta` (6, 17) how the motion would change with
+    the calibration.
+
     `clustering` compares the scatter of the gradients summed over image patches with what
-    independent residuals would make it, 1. `message` is the (9, 9) information and (9,)
+    independent residuals would make it, 1. `message` is the (17, 17) information and (17,)
     information vector of this pair about theta. `rivals` are tracks that agree on another motion.
     """
 
@@ -75,16 +87,29 @@ class MotionFit:
     scale: float
     clustering: float
     message: tuple[Array, Array]
+    by_theta: Array
     rivals: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=bool))
 
 
 @dataclass(frozen=True, eq=False)
 class _Linearised:
-    """Residuals (n, 4), the Jacobian (n, 4, 18) of their prediction, and weights (n, 4, 4)."""
+    """Residuals (n, 4), the Jacobian (n, 4, ...) of their prediction, and weights (n, 4, 4).
+
+    `gain` (n, 3) gives the most likely error of u_right before, from the reprojection errors.
+    """
 
     residuals: Array
     jacobian: Array
     weights: Array
+    through: Array
+    gain: Array
+
+    def errors(self) -> Array:
+        """(n,) most likely errors of u_right before; those of outliers are limited."""
+        distance = self.distances()[:, 0]
+        limit = _HUBER * max(float(np.median(distance)) / _CHI3_MEDIAN, _MIN_SCALE)
+        error = np.einsum("ni,ni->n", self.gain, self.residuals[:, :3])
+        return np.asarray(error * limit / np.maximum(distance, limit))
 
     def distances(self) -> Array:
         """(n, 2) Mahalanobis distances of the reprojection error and of the row error."""
@@ -94,57 +119,76 @@ class _Linearised:
 
 
 class MotionSolver:
-    """Robust Gauss-Newton over the 18 unknowns for one set of tracks."""
+    """Robust Gauss-Newton over the 26 unknowns for one set of tracks."""
 
     def __init__(
         self,
         camera: StereoCamera,
         tracks: Tracks,
-        rectification: RectificationError,
+        calibration: Calibration,
         noise: TrackNoise,
         jitter_px: float,
     ) -> None:
         self._camera = camera
         self._tracks = tracks
-        self._basis_1 = offset_basis(camera.left, tracks.before[:, 2:])
-        self._basis_2 = offset_basis(camera.left, tracks.after[:, 2:])
-        rows = (tracks.after[:, 3] - tracks.after[:, 1]) - self._basis_2[:, 1] @ rectification.mean
-        disparity = tracks.after[:, 0] - tracks.after[:, 2]
+        self._basis_1 = offset_basis(camera.left, tracks.before)
+        self._basis_2 = offset_basis(camera.left, tracks.after)
+        after = tracks.after - self._basis_2 @ calibration.mean
+        rows, disparity = after[:, 3] - after[:, 1], after[:, 0] - after[:, 2]
         self._noise = noise.with_rows(rows, disparity, camera.left.fx)
         self._mean = np.zeros(_WIDTH)
-        self._mean[_THETA] = rectification.mean
+        self._mean[_THETA] = calibration.mean
         self._prior = np.zeros((_WIDTH, _WIDTH))
-        self._prior[_THETA, _THETA] = rectification.information
+        self._prior[_THETA, _THETA] = calibration.information
         self._prior[_JITTER, _JITTER] = np.eye(3) / jitter_px**2
 
     def solve(self, guess: Array, iterations: int) -> MotionFit:
         """Iterate from a guess that is good to a few pixels.
 
-        The covariance is the motion's block of the inverse information of all unknowns, times the
-        squared scale of the residuals: it contains what is not known of the rectification.
+        First the motion with the calibration held, then a step on all unknowns. The information
+        is divided by the squared scale of the residuals.
         """
         pose, state = guess, self._mean.copy()
+        errors = np.zeros(len(self._tracks))
         for _ in range(iterations):
-            system = self.linearise(pose, state)
-            information, gradient, _ = self._normal(system)
-            information += self._prior
-            gradient += self._prior @ (self._mean - state)
-            step = np.linalg.solve(information, gradient)
-            pose, state = lie.se3_exp(step[_XI]) @ pose, state + step
-            state[_XI] = 0.0
-            if np.abs(step[_XI]).max() < 1e-5:
+            system = self.linearise(pose, state, errors)
+            pose, state, step = self._step(system, pose, state, _OWN)
+            errors = system.errors()
+            if np.abs(step[_XI]).max() < _CONVERGED:
                 break
-        return self._finish(pose, state)
+        system = self.with_calibration(self.linearise(pose, state, errors), errors)
+        pose, state, _ = self._step(system, pose, state, slice(0, _WIDTH))
+        return self._finish(pose, state, errors)
 
-    def linearise(self, pose: Array, state: Array) -> _Linearised:
-        """Residuals, Jacobian and weights at a pose and the (18,) other unknowns."""
+    def _step(
+        self, system: _Linearised, pose: Array, state: Array, unknowns: slice
+    ) -> tuple[Array, Array, Array]:
+        """A Gauss-Newton step on some of the unknowns: pose, state, and the step itself."""
+        information, gradient, _ = self._normal(system)
+        information += self._prior[unknowns, unknowns]
+        gradient += (self._prior @ (self._mean - state))[unknowns]
+        step = np.linalg.solve(information, gradient)
+        state = state.copy()
+        state[unknowns] += step
+        state[_XI] = 0.0
+        return lie.se3_exp(step[_XI]) @ pose, state, step
+
+    def linearise(self, pose: Array, state: Array, errors: Array) -> _Linearised:
+        """Residuals, Jacobian and weights at a pose and the (26,) other unknowns.
+
+        The point of a track is taken where both of its frames want it: (n,) `errors` of u_right
+        before are taken off. A Jacobian at the point as measured has the same noise in it as the
+        residual, and their product is no longer zero in the mean (errors in variables): motions
+        come out too short, and what tracks hardly show runs away.
+        """
         camera, (y1, y2) = self._camera, self._corrected(state)
+        y1[:, 2] = np.minimum(y1[:, 2] - errors, y1[:, 0] - _MIN_DISPARITY_PX)
         p1 = camera.triangulate(y1[:, :3])
         p2 = transform(pose, p1)
         by_xi, by_point = pose_jacobian(camera, p2)
         through = by_point @ pose[:3, :3] @ camera.triangulate_jacobian(y1[:, :3])
         residuals = np.empty((len(y1), 4))
-        residuals[:, :3] = y2[:, :3] - camera.project(p2)
+        residuals[:, :3] = y2[:, :3] - camera.project(p2) - through[:, :, 2] * errors[:, None]
         residuals[:, 3] = y2[:, 3] - y2[:, 1]
         focal, noise = camera.left.fx, self._noise
         stereo_1 = noise.stereo_variance(y1[:, 0] - y1[:, 2], focal)
@@ -154,56 +198,75 @@ class MotionSolver:
         covariance = error_covariance(through, tracking, stereo_1, stereo_2)
         weights[:, :3, :3] = inverse_3x3(covariance)
         weights[:, 3, 3] = ROW_RATIO**2 / stereo_2
-        return _Linearised(residuals, self._jacobian(by_xi, through[:, :, 2]), weights)
+        across = -stereo_1[:, None] * through[:, :, 2]
+        across[:, 2] += PERSISTENCE * np.sqrt(stereo_1 * stereo_2)
+        gain = np.einsum("ni,nij->nj", across, weights[:, :3, :3])
+        jacobian = self._jacobian(by_xi, through[:, :, 2])
+        return _Linearised(residuals, jacobian, weights, through, gain)
+
+    def with_calibration(self, system: _Linearised, errors: Array) -> _Linearised:
+        """The same with the columns of theta.
+
+        Those are taken where the pixels most likely are, not where they were measured: else a
+        magnification that shrinks the image, and with it the noise, would seem to fit better.
+        """
+        before, after = self._tracks.before.copy(), self._tracks.after.copy()
+        before[:, 2] -= errors
+        noise = system.residuals[:, :3] + system.through[:, :, 2] * errors[:, None]
+        after[:, :3] -= noise
+        after[:, 3] -= noise[:, 1] + system.residuals[:, 3]
+        basis_1, basis_2 = (offset_basis(self._camera.left, y) for y in (before, after))
+        by_theta = np.empty((len(before), 4, SIZE))
+        by_theta[:, :3] = basis_2[:, :3] - system.through @ basis_1[:, :3]
+        by_theta[:, 3] = basis_2[:, 3] - basis_2[:, 1]
+        return replace(system, jacobian=np.concatenate([system.jacobian, by_theta], axis=2))
 
     def _corrected(self, state: Array) -> tuple[Array, Array]:
-        """The (n, 4) pixels before and after without rectification error and jitter."""
+        """The (n, 4) pixels before and after without errors of the calibration and jitter."""
         jitter = state[_JITTER]
-        before, after = self._tracks.before.copy(), self._tracks.after.copy()
-        before[:, 2:] -= self._basis_1 @ state[_THETA]
+        before = self._tracks.before - self._basis_1 @ state[_THETA]
+        after = self._tracks.after - self._basis_2 @ state[_THETA]
         before[:, 2] -= jitter[0]
-        after[:, 2:] -= self._basis_2 @ state[_THETA] + jitter[1:]
-        before[:, 2] = np.minimum(before[:, 2], before[:, 0] - _MIN_DISPARITY_PX)
+        after[:, 2:] -= jitter[1:]
         return before, after
 
     def _jacobian(self, by_xi: Array, by_right: Array) -> Array:
-        """(n, 4, 18); `by_right` is d y2 / d u_right,1, (n, 3)."""
-        out = np.zeros((len(by_xi), 4, _WIDTH))
+        """(n, 4, 9), of the motion and the jitter; `by_right` is d y2 / d u_right,1, (n, 3)."""
+        out = np.zeros((len(by_xi), 4, _OWN.stop))
         out[:, :3, _XI] = by_xi
-        out[:, 2:, _THETA] = self._basis_2
-        out[:, :3, _THETA] -= by_right[:, :, None] * self._basis_1[:, None, 0]
         first = _JITTER.start
         out[:, :3, first] = -by_right
         out[:, 2, first + 1] = out[:, 3, first + 2] = 1.0
         return out
 
     def _normal(self, system: _Linearised) -> tuple[Array, Array, float]:
-        """(18, 18) information, (18,) gradient, and the scale of the residuals."""
+        """Information, gradient, and the scale of the residuals."""
         distances = system.distances()
         scale = max(float(np.median(distances[:, 0])) / _CHI3_MEDIAN, _MIN_SCALE)
         limits = scale * np.array([_HUBER, 1.0])
         robust = limits / np.maximum(distances, limits) / scale**2
-        rows = 4 * len(distances)
+        rows, width = 4 * len(distances), system.jacobian.shape[2]
         weighted = (system.weights @ system.jacobian) * np.repeat(robust, [3, 1], axis=1)[
             ..., None
         ]
-        weighted = weighted.reshape(rows, _WIDTH)
-        information = weighted.T @ system.jacobian.reshape(rows, _WIDTH)
+        weighted = weighted.reshape(rows, width)
+        information = weighted.T @ system.jacobian.reshape(rows, width)
         return information, weighted.T @ system.residuals.ravel(), scale
 
-    def _finish(self, pose: Array, state: Array) -> MotionFit:
+    def _finish(self, pose: Array, state: Array, errors: Array) -> MotionFit:
         """Covariance, inliers and the message about theta at the solution."""
-        system = self.linearise(pose, state)
+        system = self.with_calibration(self.linearise(pose, state, errors), errors)
         information, gradient, scale = self._normal(system)
-        covariance = np.linalg.inv(information + self._prior)[_XI, _XI]
         information[_JITTER, _JITTER] += self._prior[_JITTER, _JITTER]
+        inverse = np.linalg.inv(information[_OWN, _OWN])
+        covariance = inverse[_XI, _XI]
+        by_theta = -inverse[_XI] @ information[_OWN, _THETA]
         gradient[_JITTER] -= self._prior[_JITTER, _JITTER] @ state[_JITTER]
         inliers = system.distances()[:, 0] < _GATE * scale
         clustering = self._clustering(system, scale)
         message = _message(information, gradient, state[_THETA])
-        return MotionFit(
-            pose, 0.5 * (covariance + covariance.T), inliers, scale, clustering, message
-        )
+        symmetric = 0.5 * (covariance + covariance.T)
+        return MotionFit(pose, symmetric, inliers, scale, clustering, message, by_theta)
 
     def _clustering(self, system: _Linearised, scale: float) -> float:
         """tr(H^-1 sum_c g_c g_c^T) / 6, g_c the summed gradients of patch c; 1 if independent."""
@@ -223,11 +286,10 @@ class MotionSolver:
 
 def _message(information: Array, gradient: Array, theta: Array) -> tuple[Array, Array]:
     """Information about theta with all other unknowns marginalised out."""
-    others = np.r_[_XI, _JITTER]
-    across = information[_THETA, others]
-    gain = np.linalg.solve(information[np.ix_(others, others)], across.T).T
+    across = information[_THETA, _OWN]
+    gain = np.linalg.solve(information[_OWN, _OWN], across.T).T
     marginal = information[_THETA, _THETA] - gain @ across.T
-    return marginal, marginal @ theta + gradient[_THETA] - gain @ gradient[others]
+    return marginal, marginal @ theta + gradient[_THETA] - gain @ gradient[_OWN]
 
 
 # --- three-point random samples on stereo reprojection error, all hypotheses at once -------------

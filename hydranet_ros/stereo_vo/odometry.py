@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -11,8 +12,10 @@ from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.camera import Frame, Image, StereoCamera
 from hydranet_ros.geometry.estimates import RelativePose
 from hydranet_ros.geometry.lie import Array
+from hydranet_ros.stereo_vo.calibration import Calibration, read_calibration
 from hydranet_ros.stereo_vo.config import StereoVOConfig
 from hydranet_ros.stereo_vo.covariance import CovarianceModel
+from hydranet_ros.stereo_vo.depth import DEPTH_JITTER_PX, DepthFront, depth_calibration
 from hydranet_ros.stereo_vo.features import CornerDetector, Mask
 from hydranet_ros.stereo_vo.front_end import Followed, Front, TrackedFrame, make_frame
 from hydranet_ros.stereo_vo.motion import (
@@ -24,7 +27,6 @@ from hydranet_ros.stereo_vo.motion import (
     fit_samples,
 )
 from hydranet_ros.stereo_vo.noise import TrackNoise
-from hydranet_ros.stereo_vo.rectification import RectificationError, offset_basis
 from hydranet_ros.stereo_vo.result import Lost, VOResult, VOStatistics
 
 # Whether left and right are of one instant is tested at starts, and once in so many frames.
@@ -47,14 +49,17 @@ class StereoVO:
         self.camera = camera
         self.config = config or StereoVOConfig()
         self._detector = CornerDetector(self.config)
+        self._known = Calibration.prior()
+        if self.config.calibration:
+            self._known = read_calibration(self.config.calibration, camera)
         self.reset()
 
     def reset(self) -> None:
-        """Forget everything, the rectification error included."""
+        """Forget everything, the self-calibration included, but what a file said."""
         self._forget_frames()
         self._lag, self._since_lag = 0.0, LAG_EVERY  # of the right image, in frames
-        self._rectification = RectificationError.prior()
-        self._covariance = CovarianceModel(self.config.shake_share, self.config.calibration_share)
+        self._calibration, self._has_depth = self._known, False
+        self._covariance = CovarianceModel(self.config.shake_share, self.config.scale_sigma)
 
     def _forget_frames(self) -> None:
         self._frame: TrackedFrame | None = None
@@ -63,9 +68,16 @@ class StereoVO:
         self._velocity: Array | None = None  # twist per second
 
     @property
-    def rectification(self) -> RectificationError:
-        """What is known of the pair's rectification error so far."""
-        return self._rectification
+    def calibration(self) -> Calibration:
+        """What is known of the errors of the pair's calibration so far."""
+        return self._calibration
+
+    @property
+    def calibration_px(self) -> tuple[float, float] | None:
+        """By how much that moves pixels of the left and of the right image at most, so far."""
+        if self._frame is None:
+            return None
+        return self._calibration.largest_px(self.camera.left, self._frame.left.shape)
 
     def update(self, frame: Frame) -> VOResult:
         """Take a rectified stereo frame; return the motion since the last usable one.
@@ -74,12 +86,12 @@ class StereoVO:
         same earlier frame) or becomes the new start (it is fine, but the motion was not found).
         """
         started = time.perf_counter()
-        left, right = self._checked_images(frame)
+        self._check(frame)
         gap = self._after_gap(frame.stamp_ns)
         if gap:
             self._forget_frames()
         self._last_ns = frame.stamp_ns
-        result = self._update(left, right, frame.stamp_ns)
+        result = self._update(frame)
         if gap and result.lost is Lost.INITIALISING:
             result = replace(result, lost=Lost.LONG_GAP)
         elapsed = 1e3 * (time.perf_counter() - started)
@@ -87,15 +99,16 @@ class StereoVO:
 
     # --- steps -----------------------------------------------------------------------------------
 
-    def _update(self, left: Image, right: Image, stamp_ns: int) -> VOResult:
-        previous = self._frame
+    def _update(self, taken: Frame) -> VOResult:
+        previous, stamp_ns = self._frame, taken.stamp_ns
+        left, right = taken.left, taken.left if taken.right is None else taken.right
         if previous is not None and (
             np.array_equal(previous.left, left) or np.array_equal(previous.right, right)
         ):
             return self._bridge(stamp_ns, Lost.REPEATED_IMAGE, VOStatistics())
         if self._is_flat(left) or self._is_flat(right):
             return self._bridge(stamp_ns, Lost.FLAT_IMAGE, VOStatistics())
-        frame = make_frame(stamp_ns, left, right, self.config)
+        frame = make_frame(taken, self.config)
         if previous is None:
             return self._start(frame, Lost.INITIALISING, VOStatistics())
         try:
@@ -106,9 +119,9 @@ class StereoVO:
             return self._start(frame, lost.reason, lost.statistics)
         seconds = 1e-9 * (stamp_ns - previous.stamp_ns)
         rate = lie.se3_log(motion.T_2_1) / seconds
-        after = tracks.after[motion.inliers]
+        persistent = motion.by_theta @ self._calibration.covariance @ motion.by_theta.T
         covariance = self._covariance.complete(
-            motion.Sigma_2_1, motion.clustering, rate, seconds, self._depth_share(after)
+            motion.Sigma_2_1, persistent, motion.clustering, rate, seconds
         )
         pose = RelativePose(motion.T_2_1, self._floored(covariance), previous.stamp_ns, stamp_ns)
         kept = tracks.after[motion.inliers | motion.rivals]
@@ -131,29 +144,23 @@ class StereoVO:
             raise _LostError(Lost.CAMERAS_DISAGREE, VOStatistics(len(previous.features)))
 
     def _follow(self, previous: TrackedFrame, frame: TrackedFrame) -> tuple[Followed, MotionFit]:
-        """Tracks, new features and motion.
+        """Tracks, new features and motion, from the velocity so far.
 
-        Without a velocity, track again with the motion found: what moved too far for the first
-        search is then found too.
+        Without one, or where that leads nowhere, track again with the motion found: what moved too
+        far for the first search is then found too.
         """
-        guess = np.eye(4)
         if self._velocity is not None:
-            guess = lie.se3_exp(self._velocity * 1e-9 * (frame.stamp_ns - previous.stamp_ns))
-        found = self._front().track(previous, frame, guess)
-        motion = self._solve(previous, found.tracks, guess, frame.stamp_ns)
-        if self._velocity is None:
-            found = self._front().track(previous, frame, motion.T_2_1)
-            motion = self._solve(previous, found.tracks, motion.T_2_1, frame.stamp_ns)
-        return found, motion
+            seconds = 1e-9 * (frame.stamp_ns - previous.stamp_ns)
+            with suppress(_LostError):
+                return self._tracked(previous, frame, lie.se3_exp(self._velocity * seconds))
+        _, motion = self._tracked(previous, frame, np.eye(4))
+        return self._tracked(previous, frame, motion.T_2_1)
 
-    def _depth_share(self, features: Array) -> float:
-        """By what share the rectification error surely changes a typical feature's depth."""
-        y = self._front().corrected(features)
-        basis = offset_basis(self.camera.left, features[:, 2:])[:, 0]
-        spread = np.linalg.solve(self._rectification.information, basis.T)
-        unsure = np.einsum("na,an->n", basis, spread)
-        shift2 = (features[:, 2] - y[:, 2]) ** 2 - unsure
-        return float(np.sqrt(max(np.median(shift2 / (y[:, 0] - y[:, 2]) ** 2), 0.0)))
+    def _tracked(
+        self, previous: TrackedFrame, frame: TrackedFrame, guess: Array
+    ) -> tuple[Followed, MotionFit]:
+        found = self._front().track(previous, frame, guess)
+        return found, self._solve(previous, found.tracks, guess, frame.stamp_ns)
 
     def _solve(
         self, previous: TrackedFrame, tracks: Tracks, guess: Array, stamp_ns: int
@@ -201,12 +208,12 @@ class StereoVO:
     def _refine(self, tracks: Tracks, pose: Array) -> MotionFit | None:
         """The motion of the tracks, None where they do not fix it."""
         config = self.config
-        noise = TrackNoise(
-            config.tracking_sigma_px, config.stereo_sigma_px, config.edge_px, config.window_px
-        )
-        solver = MotionSolver(
-            self.camera, tracks, self._rectification, noise, config.jitter_sigma_px
-        )
+        stereo_px, jitter_px = config.stereo_sigma_px, config.jitter_sigma_px
+        if self._has_depth:
+            stereo_px = self.camera.left.fx * self.camera.baseline_m * config.depth_sigma
+            jitter_px = DEPTH_JITTER_PX
+        noise = TrackNoise(config.tracking_sigma_px, stereo_px, config.edge_px, config.window_px)
+        solver = MotionSolver(self.camera, tracks, self._calibration, noise, jitter_px)
         try:
             motion = solver.solve(pose, config.iterations)
         except np.linalg.LinAlgError:
@@ -226,16 +233,18 @@ class StereoVO:
         return best_sample(self.camera, points, measured, poses, config.inlier_px)
 
     def _front(self) -> Front:
-        return Front(self.camera, self.config, self._detector, self._rectification)
+        kind = DepthFront if self._has_depth else Front
+        return kind(self.camera, self.config, self._detector, self._calibration)
 
     # --- state -----------------------------------------------------------------------------------
 
     def _accept(self, motion: MotionFit, rate: Array, frame: TrackedFrame) -> None:
         self._velocity = rate
-        weight = self.config.information_share
-        self._rectification = self._rectification.aged(self.config.forget_share).updated(
-            weight * motion.message[0], weight * motion.message[1]
-        )
+        if self.config.self_calibration == "auto" and not self._has_depth:
+            weight = self.config.information_share
+            self._calibration = self._calibration.aged(self.config.forget_share).updated(
+                weight * motion.message[0], weight * motion.message[1]
+            )
         self._frame, self._bridged = frame, 0
 
     def _start(self, frame: TrackedFrame, reason: Lost, statistics: VOStatistics) -> VOResult:
@@ -263,10 +272,10 @@ class StereoVO:
         return covariance + np.diag(np.maximum(least - np.diagonal(covariance), 0.0))
 
     def apply(self, config: StereoVOConfig) -> None:
-        """Go on with other settings; frames, velocity and rectification stay."""
+        """Go on with other settings; frames, velocity and self-calibration stay."""
         self.config, self._detector = config, CornerDetector(config)
         self._covariance.vibration.share = config.shake_share
-        self._covariance.calibration_share = config.calibration_share
+        self._covariance.scale_sigma = config.scale_sigma
 
     def _is_degenerate(self, motion: MotionFit) -> bool:
         """Whether some direction of the motion is all but free."""
@@ -285,25 +294,31 @@ class StereoVO:
             return False
         return stamp_ns - self._last_ns > self.config.max_interval_s * 1e9
 
-    def _checked_images(self, frame: Frame) -> tuple[Image, Image]:
-        left, right, stamp_ns = frame.left, frame.right, frame.stamp_ns
-        if right is None:
-            raise ValueError("stereo odometry needs both images: this frame has one")
+    def _check(self, frame: Frame) -> None:
+        """Refuse what the caller should not have given; learn from the first frame what it has."""
+        left, right, depth = frame.left, frame.right, frame.depth
+        if right is None and depth is None:
+            raise ValueError("stereo odometry needs both images, or depth: this frame has one")
         for name, image in (("left", left), ("right", right)):
-            if image.ndim != 2 or image.dtype != np.uint8:
+            if image is not None and (image.ndim != 2 or image.dtype != np.uint8):
                 raise ValueError(
                     f"the {name} image must be (h, w) uint8, got {image.shape} {image.dtype}"
                 )
         least = 4 * self.config.window_px
         if min(left.shape) < least:
             raise ValueError(f"images must be at least {least} pixels a side, got {left.shape}")
-        if left.shape != right.shape:
-            raise ValueError(f"images must have one size, got {left.shape} and {right.shape}")
+        for other in (right, depth):
+            if other is not None and left.shape != other.shape:
+                raise ValueError(f"images must have one size, got {left.shape} and {other.shape}")
         if self._frame is not None and self._frame.left.shape != left.shape:
             raise ValueError(f"images must stay {self._frame.left.shape}, got {left.shape}")
-        if self._frame is not None and stamp_ns <= self._frame.stamp_ns:
+        if self._frame is not None and frame.stamp_ns <= self._frame.stamp_ns:
             raise ValueError(
-                f"stamps must increase, got {self._frame.stamp_ns} ns then {stamp_ns} ns;"
+                f"stamps must increase, got {self._frame.stamp_ns} ns then {frame.stamp_ns} ns;"
                 " call reset() after a jump back"
             )
-        return left, right
+        if self._has_depth != (depth is not None):
+            if self._frame is not None:
+                raise ValueError("frames must have depth all, or none")
+            self._has_depth = depth is not None
+            self._calibration = depth_calibration() if self._has_depth else self._known

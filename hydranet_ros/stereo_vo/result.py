@@ -17,6 +17,7 @@ class Lost(Enum):
     FLAT_IMAGE = "flat image: black, white or without contrast"
     TOO_FEW_FEATURES = "too few features: blurred or without texture"
     NOT_A_STEREO_PAIR = "left and right do not match: not a rectified pair of one instant"
+    NO_DEPTH = "too few features have a depth"
     SWAPPED_CAMERAS = "negative disparities: left and right are swapped"
     CAMERAS_DISAGREE = "cameras disagree in time: one image of the pair is a frame late"
     TOO_FEW_TRACKS = "too few features could be followed from the previous frame"
@@ -31,6 +32,7 @@ BRIDGED = frozenset(
         Lost.FLAT_IMAGE,
         Lost.TOO_FEW_FEATURES,
         Lost.NOT_A_STEREO_PAIR,
+        Lost.NO_DEPTH,
         Lost.SWAPPED_CAMERAS,
     }
 )

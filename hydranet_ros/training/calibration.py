@@ -107,7 +107,7 @@ def calibrate(
     strange: tuple[Validation, Validation] | None = None,
     floor_rad: float = 0.0,
 ) -> Calibration:
-    """Widen Sigma_a until it is large enough on nine of ten drives, on each axis.
+    """Widen Sigma_a until it is large enough on nine of ten drives, about all axes alike.
 
     Not on the mean of all: the next drive is in a world that no training has seen, and its
     covariance is to be large enough too. For the same reason Sigma_a is never made narrower.
@@ -117,13 +117,13 @@ def calibrate(
     has.
     """
     everything = [known] if strange is None else [known, strange[0]]
-    x = y = z = 1.0
+    scale = 1.0
     for _ in range(_ITERATIONS):
-        scale = Calibration(aleatoric_scale=(x, y, z))
-        ratios = np.concatenate([each.drive_ratios(scale) for each in everything])
-        more = np.sqrt(np.quantile(ratios, _SHARE_OF_DRIVES, axis=0)).tolist()
-        x, y, z = (_widened(old * new) for old, new in zip((x, y, z), more, strict=True))
-    found = Calibration(aleatoric_scale=(x, y, z))
+        so_far = Calibration(aleatoric_scale=(scale, scale, scale))
+        ratios = np.concatenate([each.drive_ratios(so_far) for each in everything])
+        more = float(np.sqrt(np.quantile(ratios.mean(axis=1), _SHARE_OF_DRIVES)))
+        scale = _widened(scale * more)
+    found = Calibration(aleatoric_scale=(scale, scale, scale))
     if strange is not None:
         left, right = (combine(side.output, found) for side in strange)
         correlation = error_correlation(left, right.inverse(), strange[0].truth)

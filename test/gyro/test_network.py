@@ -9,6 +9,7 @@ import torch
 from safetensors.torch import save_file
 
 from hydranet_ros.errors import FileError
+from hydranet_ros.gyro import quaternion
 from hydranet_ros.gyro.config import PRESETS, Calibration, NetworkConfig, preset
 from hydranet_ros.gyro.grid import CanonicalGrid
 from hydranet_ros.gyro.heads import ManyLinear
@@ -216,6 +217,20 @@ def test_a_scaled_covariance_is_what_its_docstring_says():
     assert torch.equal(root, root.tril())
     with pytest.raises(ValueError, match="needs a root"):
         head(quality)
+
+
+def test_a_scaled_covariance_survives_what_is_ambiguous():
+    """Known to 1e-5 rad about two axes and to 0.12 rad about the third, whichever that is."""
+    torch.manual_seed(0)
+    head = HydraNet(preset("default", heads=2)).covariance
+    with torch.no_grad():
+        head.layers[2].bias[1] = -20.0  # nothing is added
+    axes = quaternion.to_matrix(torch.nn.functional.normalize(torch.randn(500, 4).double(), dim=1))
+    sizes = torch.tensor([0.12, 1e-5, 1e-5], dtype=torch.float64)
+    R = torch.linalg.cholesky(axes @ torch.diag(sizes**2) @ axes.mT).float()
+    root = head.scale(torch.zeros(500, head.layers[0].in_features), R)
+    assert root.isfinite().all()
+    assert (root.diagonal(dim1=1, dim2=2) > 0.0).all()
 
 
 @pytest.mark.parametrize(

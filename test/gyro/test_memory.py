@@ -1,0 +1,552 @@
+"""The gyro's memory: its equations against differences and a dense solve, its covariances against
+Monte Carlo over points that are known exactly, and the whole on rendered frames.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from hydranet_ros.geometry import lie
+from hydranet_ros.geometry.camera import Camera, Image
+from hydranet_ros.geometry.estimates import RelativeRotation
+from hydranet_ros.geometry.lie import Array
+from hydranet_ros.gyro import memory as module
+from hydranet_ros.gyro.flow import FlowConfig, FlowEstimator
+from hydranet_ros.gyro.grid import CanonicalGrid, GridFlow
+from hydranet_ros.gyro.memory import Memory, MemoryConfig, Remembered
+from hydranet_ros.gyro.tracks import Seen, TrackConfig
+from hydranet_ros.simulation.building import Building
+from hydranet_ros.simulation.config import BuildingConfig, StreetConfig
+from hydranet_ros.simulation.street import Street
+
+CAMERA = Camera(300.0, 300.0, 159.5, 119.5)
+NOISE_PX = 0.2
+SIGMA_F = np.radians(0.03)
+NO_FLOW = GridFlow(np.zeros((2, 80, 104), np.float32), np.ones((80, 104), dtype=bool))
+
+
+# --- points that are known exactly ---------------------------------------------------------------
+
+
+class Cloud:
+    """Points about a camera that moves and turns: where each is seen in each frame."""
+
+    def __init__(self, frames: int, seed: int, step_m: float = 0.04, baseline_m: float = 0.1):
+        rng = np.random.default_rng(seed)
+        self.rng, self.baseline_m = rng, baseline_m
+        self.world = rng.uniform([-5.0, -3.0, 2.0], [5.0, 3.0, 8.0], (1200, 3))
+        way = np.array([1.0, 0.2, 0.3]) * step_m
+        self.t_w = np.arange(frames)[:, None] * way
+        turn = np.radians(rng.normal(0.0, 0.3, 3))
+        self.C = np.array([lie.so3_exp(k * turn) for k in range(frames)])  # world to camera
+
+    def seen(self, k: int, offset: float = 0.0) -> tuple[Array, Array, Array]:
+        """(n, 2) normalised, (n,) whether in view, (n,) inverse depths."""
+        X = (self.world - self.t_w[k]) @ self.C[k].T - [offset, 0.0, 0.0]
+        z = np.maximum(X[:, 2], 0.1)
+        at = X[:, :2] / z[:, None]
+        inside = (np.abs(at) < (0.5, 0.38)).all(axis=1) & (X[:, 2] > 0.5)
+        return at, inside, 1.0 / z
+
+    def rotation(self, k: int, error: Array | float = 0.0, sigma: float = SIGMA_F):
+        C = self.C[k] @ self.C[k - 1].T
+        C = lie.so3_exp(np.zeros(3) + error) @ C
+        return RelativeRotation(C, sigma**2 * np.eye(3), k - 1, k)
+
+    def noisy_rotation(self, k: int) -> RelativeRotation:
+        return self.rotation(k, self.rng.normal(0.0, SIGMA_F, 3))
+
+    def since(self, k: int, j: int = 0) -> Array:
+        return np.asarray(self.C[k] @ self.C[j].T)
+
+
+def frame_image(k: int) -> Image:
+    """Pictures of a cloud only say which frame they are of."""
+    return np.full((1, 1), k, dtype=np.uint8)
+
+
+class CloudTracks:
+    """What `Tracks` does, of a cloud: white noise on each point, none is wrong."""
+
+    cloud: Cloud
+
+    def __init__(
+        self, image: Image, camera: Camera, config: TrackConfig, carried: Array | None = None
+    ) -> None:
+        self.camera, self.k = camera, int(image[0, 0])
+        at, inside, _ = self.cloud.seen(self.k)
+        old = np.zeros((0, 2)) if carried is None else carried
+        apart = np.linalg.norm(at[None] - old[:, None], axis=-1)
+        first = apart.argmin(axis=1) if len(old) else np.zeros(0, dtype=int)
+        others = np.setdiff1d(np.flatnonzero(inside), first)
+        self.index = np.concatenate([first, others[: config.points - len(first)]]).astype(int)
+        self.bearings = at[self.index]
+        self.bearings[: len(old)] = old
+        self.last = self.bearings.copy()
+        self.alive = np.ones(len(self.index), dtype=bool)
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def follow(self, image: Image, moved: Array) -> Seen:
+        at, inside, _ = self.cloud.seen(int(image[0, 0]))
+        self.alive &= inside[self.index]
+        noise = self.cloud.rng.normal(0.0, NOISE_PX / self.camera.fx, (len(self), 2))
+        self.last = np.where(self.alive[:, None], at[self.index] + noise, self.last)
+        return Seen(self.last.copy(), self.alive.copy())
+
+    def disparities(self, right: Image) -> tuple[Array, Array]:
+        left, other = (self.cloud.seen(self.k, b)[0] for b in (0.0, self.cloud.baseline_m))
+        noise = self.cloud.rng.normal(0.0, 0.3 / self.camera.fx, len(self))
+        apart = (left - other)[self.index, 0] + noise
+        return apart, np.ones(len(self), dtype=bool)
+
+
+@pytest.fixture
+def clouds(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Make a cloud, and a memory that follows it."""
+    monkeypatch.setattr(module, "Tracks", CloudTracks)
+
+    def make(cloud: Cloud, config: MemoryConfig | None = None, stereo: bool = False) -> Memory:
+        CloudTracks.cloud = cloud
+        made = Memory(CAMERA, config or MemoryConfig(), cloud.baseline_m if stereo else None)
+        made.begin(frame_image(0), 0, frame_image(0) if stereo else None)
+        return made
+
+    return make
+
+
+def follow(made: Memory, cloud: Cloud, frames: int, stereo: bool = False) -> list[Remembered]:
+    found = []
+    for k in range(1, frames):
+        image = frame_image(k)
+        each = made.update(image, NO_FLOW, cloud.noisy_rotation(k), image if stereo else None)
+        assert each is not None
+        found.append(each)
+    return found
+
+
+def nees(rotation: RelativeRotation, truth: Array) -> float:
+    e = lie.so3_log(rotation.C_2_1 @ truth.T)
+    return float(e @ np.linalg.solve(rotation.Sigma_2_1, e))
+
+
+def angle_deg(C: Array, truth: Array) -> float:
+    return float(np.degrees(np.linalg.norm(lie.so3_log(C @ truth.T))))
+
+
+# --- the equations -------------------------------------------------------------------------------
+
+
+def test_derivatives_are_differences() -> None:
+    rng = np.random.default_rng(0)
+    K, n = 2, 5
+    C, t = lie.so3_exp(rng.normal(0.0, 0.1, (K, 3))), rng.normal(0.0, 0.3, (K, 3))
+    bearings = np.column_stack([rng.uniform(-0.6, 0.6, (n, 2)), np.ones(n)])
+    rho, root = rng.uniform(0.1, 1.0, n), rng.uniform(0.5, 2.0, (K, n))
+
+    def h(phi: Array, dt: Array) -> Array:
+        """(frames, 2 n): x of all points, then y, times the roots."""
+        X = bearings @ np.swapaxes(lie.so3_exp(phi) @ C, 1, 2) + rho[:, None] * (t + dt)[:, None]
+        at = X[..., :2] / X[..., 2:]
+        return np.concatenate([at[..., 0] * root, at[..., 1] * root], axis=1)
+
+    ray = bearings @ np.swapaxes(C, 1, 2)
+    X = ray + rho[:, None] * t[:, None]
+    hx, hy = X[..., 0] / X[..., 2], X[..., 1] / X[..., 2]
+    found = module._derivatives(root / X[..., 2], hx, hy, ray, rho)
+    assert found.shape == (K, 2 * n, 6)
+    zero, step = np.zeros((K, 3)), 1e-6
+    for k in range(3):
+        d = step * np.eye(3)[k] + zero
+        turned = (h(d, zero) - h(-d, zero)) / (2.0 * step)
+        np.testing.assert_allclose(found[..., k], turned, rtol=1e-6, atol=1e-8)
+        pushed = (h(zero, d) - h(zero, -d)) / (2.0 * step)
+        np.testing.assert_allclose(found[..., 3 + k], pushed, rtol=1e-6, atol=1e-8)
+
+
+def dense(made: Memory) -> tuple[Array, Array]:
+    """Normal matrix and moment over all frames and depths, from residuals and differences.
+
+    With the weights of the kernel as they are. The rotations of the network are taken at no
+    residual, where the derivative of Log is 1.
+    """
+    assert made._tracks is not None
+    frames, n = made._frames, len(made._rho)
+    sigma = made._sigma_px / made._tracks.camera.fx
+    weights = made._equations(list(range(len(frames)))).weights
+
+    def residuals(x: Array) -> Array:
+        parts = []
+        moves, rho = x[: 6 * len(frames)].reshape(-1, 6), made._rho + x[6 * len(frames) :]
+        C = [lie.so3_exp(d[:3]) @ f.C for d, f in zip(moves, frames, strict=True)]
+        for k, (d, f) in enumerate(zip(moves, frames, strict=True)):
+            X = made._bearings @ C[k].T + rho[:, None] * (f.t + d[3:])
+            left = (f.z - X[:, :2] / X[:, 2:]) * np.sqrt(weights[k])[:, None] / sigma
+            parts.append(left.ravel())
+            A = C[k] @ (C[k - 1].T if k else np.eye(3))
+            root = np.linalg.cholesky(np.linalg.inv(f.Sigma_f)).T
+            parts.append(root @ lie.so3_log(f.C_f @ A.T))
+        parts.append(np.sqrt(made._information) * (made._rho_0 - rho))
+        return np.concatenate(parts)
+
+    size, h = 6 * len(frames) + n, 1e-6
+    J = np.stack(
+        [(residuals(h * e) - residuals(-h * e)) / (-2.0 * h) for e in np.eye(size)], axis=1
+    )
+    return J.T @ J, J.T @ residuals(np.zeros(size))
+
+
+def test_equations_are_those_of_the_residuals_and_schur_is_the_dense_solve(clouds: Any) -> None:
+    config = MemoryConfig(tracks=TrackConfig(points=30), frames=4)
+    cloud = Cloud(4, 0)
+    made = clouds(cloud, config)
+    follow(made, cloud, 4)
+    for frame, before in zip(made._frames, [None, *made._frames], strict=False):
+        frame.C_f = frame.C @ (np.eye(3) if before is None else before.C.T)
+    found = made._equations([0, 1, 2])
+    H, g = dense(made)
+    m = len(found.H)
+    size = np.sqrt(np.outer(np.diag(H), np.diag(H)))
+    np.testing.assert_allclose(found.H / size[:m, :m], H[:m, :m] / size[:m, :m], atol=1e-5)
+    np.testing.assert_allclose(found.cross / size[m:, :m], H[m:, :m] / size[m:, :m], atol=1e-5)
+    np.testing.assert_allclose(found.depth_H, np.diag(H)[m:], rtol=1e-5)
+    apart = H[m:, m:] - np.diag(np.diag(H)[m:])
+    assert np.abs(apart / size[m:, m:]).max() < 1e-6  # no depth touches another
+    root = np.sqrt(np.diag(H))
+    np.testing.assert_allclose(np.r_[found.g, found.depth_g] / root, g / root, atol=1e-4)
+    less, moment = module._without_depths(found)
+    inverse = np.linalg.inv(H)
+    np.testing.assert_allclose(np.linalg.inv(less), inverse[:m, :m], rtol=1e-3, atol=1e-12)
+    step = np.linalg.solve(H, g)
+    scale = np.abs(step[:m]).max()
+    np.testing.assert_allclose(np.linalg.solve(less, moment), step[:m], atol=1e-3 * scale)
+    depths = (found.depth_g - found.cross @ step[:m]) / found.depth_H
+    np.testing.assert_allclose(depths, step[m:], atol=1e-3 * np.abs(step[m:]).max())
+
+
+def test_a_frame_that_is_dropped_leaves_its_rotation(clouds: Any) -> None:
+    cloud = Cloud(12, 1)
+    made = clouds(cloud, MemoryConfig(frames=4, keep_share=0.05))
+    follow(made, cloud, 4)
+    frames = list(made._frames)
+    product = frames[2].C_f @ frames[1].C_f
+    rotation = frames[2].C_f
+    expected = frames[2].Sigma_f + rotation @ frames[1].Sigma_f @ rotation.T
+    made._frames.append(replace(frames[-1]))  # so that the newest two stay
+    made._drop(1)
+    assert [each.stamp_ns for each in made._frames] == [1, 3, 3]
+    np.testing.assert_allclose(made._frames[1].C_f, product)
+    np.testing.assert_allclose(made._frames[1].Sigma_f, expected)
+    made._frames.pop()
+    for k in range(4, 12):
+        made.update(frame_image(k), NO_FLOW, cloud.noisy_rotation(k))
+        assert len(made._frames) == min(4, k - 1)
+        assert [each.stamp_ns for each in made._frames[-2:]] == [k - 1, k]
+        since = made._frames[-1].C
+        assert angle_deg(since, cloud.since(k)) < 0.2
+        total = np.eye(3)
+        for each in made._frames:
+            total = each.C_f @ total
+        assert angle_deg(total, cloud.since(k)) < 5.0 * np.degrees(SIGMA_F) * np.sqrt(k)
+
+
+# --- Monte Carlo ---------------------------------------------------------------------------------
+
+
+def test_covariances_are_those_of_monte_carlo(clouds: Any) -> None:
+    """Of white noise 3 / scale^2; the depths of a new frame, which are fitted, cost a little."""
+    runs, frames = 60, 9
+    one, since, network = [], [], []
+    for seed in range(runs):
+        cloud = Cloud(frames, 100 + seed)
+        found = follow(clouds(cloud), cloud, frames)
+        one.append(nees(found[-1].frame, cloud.since(frames - 1, frames - 2)))
+        since.append(nees(found[-1].reference, cloud.since(frames - 1)))
+        error = angle_deg(found[-1].reference.C_2_1, cloud.since(frames - 1))
+        network.append(error / np.degrees(SIGMA_F * np.sqrt(3.0 * (frames - 1))))
+    expected = 3.0 / MemoryConfig().scale ** 2
+    print(np.mean(one), np.mean(since), np.mean(network))
+    assert 0.6 * expected < np.mean(one) < 1.6 * expected
+    assert 0.6 * expected < np.mean(since) < 1.6 * expected
+    assert np.mean(network) < 0.7  # of what the network alone would be off by
+
+
+def test_two_cameras_know_depths_in_metres_and_are_better_than_one(clouds: Any) -> None:
+    errors: dict[bool, list[float]] = {False: [], True: []}
+    for seed in range(40):
+        for stereo in (False, True):
+            cloud = Cloud(7, 500 + seed, step_m=0.02)
+            made = clouds(cloud, None, stereo)
+            found = follow(made, cloud, 7, stereo)
+            errors[stereo].append(angle_deg(found[-1].reference.C_2_1, cloud.since(6)))
+            if stereo:
+                assert made._tracks is not None
+                _, _, rho = cloud.seen(0)
+                off = made._rho - rho[made._tracks.index]
+                assert np.sqrt(np.mean(off**2)) < 0.3 / (CAMERA.fx * cloud.baseline_m)
+                moved = -cloud.C[6] @ cloud.t_w[6]
+                np.testing.assert_allclose(made._frames[-1].t, moved, atol=0.01)
+    print({stereo: np.mean(values) for stereo, values in errors.items()})
+    assert np.mean(errors[True]) < 0.9 * np.mean(errors[False])
+
+
+@pytest.mark.parametrize("stereo", [False, True])
+def test_a_new_reference_keeps_the_depths_of_points_in_view(clouds: Any, stereo: bool) -> None:
+    cloud = Cloud(40, 2, step_m=0.16)
+    made = clouds(cloud, None, stereo)
+    changes = 0
+    for k in range(1, 40):
+        before = made._reference_ns
+        image = frame_image(k)
+        found = made.update(image, NO_FLOW, cloud.noisy_rotation(k), image if stereo else None)
+        assert found is not None
+        if made._reference_ns == before:
+            continue
+        assert made._reference_ns == k
+        assert made._tracks is not None
+        changes += 1
+        _, _, rho = cloud.seen(k)
+        truth = rho[made._tracks.index]
+        known = made._information != MemoryConfig().depth_deviation ** -2
+        if not stereo:
+            assert known.sum() >= 20
+            assert np.corrcoef(made._rho[known], truth[known])[0, 1] > 0.9
+        else:
+            sigma = 0.3 / (CAMERA.fx * cloud.baseline_m)
+            assert np.sqrt(np.mean((made._rho - truth) ** 2)) < 1.5 * sigma
+    assert changes >= 2
+    assert made.restarts == 0
+
+
+def test_a_rotation_that_contradicts_the_points_starts_the_memory_again(clouds: Any) -> None:
+    cloud = Cloud(8, 3)
+    made = clouds(cloud)
+    follow(made, cloud, 6)
+    wrong = cloud.rotation(6, np.radians([0.0, 2.0, 0.0]))
+    assert made.update(frame_image(6), NO_FLOW, wrong) is None
+    assert made.restarts == 1
+    assert made._reference_ns == 6
+    assert not made._frames
+    again = made.update(frame_image(7), NO_FLOW, cloud.noisy_rotation(7))
+    assert again is not None
+    assert again.reference.stamp_1_ns == 6
+
+
+def test_a_gap_or_too_few_points_starts_the_memory_again(clouds: Any) -> None:
+    cloud = Cloud(8, 3)
+    made = clouds(cloud)
+    follow(made, cloud, 3)
+    later = cloud.rotation(5)
+    assert made.update(frame_image(5), NO_FLOW, later) is None  # from 4, which it has not seen
+    assert made._reference_ns == 5
+    cloud.world = cloud.world[:25]
+    made = clouds(cloud, MemoryConfig(min_points=24))
+    assert made.update(frame_image(1), NO_FLOW, cloud.rotation(1)) is None
+    assert made.restarts == 1
+
+
+def test_two_images_are_left_to_the_network_and_doubt_is_carried(clouds: Any) -> None:
+    cloud = Cloud(5, 4)
+    made = clouds(cloud)
+    found = []
+    for k in range(1, 5):
+        plain = cloud.noisy_rotation(k)
+        part = plain.Sigma_2_1 @ np.diag([0.1, 0.5, 0.9])
+        rotation = replace(plain, epistemic=part)
+        each = made.update(frame_image(k), NO_FLOW, rotation)
+        assert each is not None
+        found.append((rotation, each))
+    assert found[0][1].frame is found[0][0]
+    assert found[0][1].reference is found[0][0]
+    for _, each in found[1:]:
+        for estimate in (each.frame, each.reference):
+            assert estimate.epistemic is not None
+            values = np.linalg.eigvals(np.linalg.solve(estimate.Sigma_2_1, estimate.epistemic))
+            np.testing.assert_allclose(np.sort(values.real), [0.1, 0.5, 0.9], atol=1e-6)
+        assert each.reference.stamp_1_ns == 0
+
+
+def test_equal_inputs_give_equal_bytes(clouds: Any) -> None:
+    runs = []
+    for _ in range(2):
+        cloud = Cloud(14, 5, step_m=0.08)
+        found = follow(clouds(cloud), cloud, 14)
+        runs.append([(e.frame.C_2_1.tobytes(), e.reference.Sigma_2_1.tobytes()) for e in found])
+    assert runs[0] == runs[1]
+
+
+# --- rendered frames -----------------------------------------------------------------------------
+
+
+class Rendered(NamedTuple):
+    """Frames of a world: pictures of both cameras, flow of the left one, true poses."""
+
+    world: Building | Street
+    left: list[Image]
+    right: list[Image]
+    flows: list[GridFlow]
+    C: Array  # (frames, 3, 3), camera to world
+
+
+FRAMES = 16
+
+
+def rendered(world: Building | Street) -> Rendered:
+    left, right = ([world.photograph(k, side) for k in range(FRAMES)] for side in (0, 1))
+    height, width = left[0].shape
+    camera = world.camera.left
+    grid = CanonicalGrid().covering(camera, (height, width))
+    flow = FlowEstimator(camera, (height, width), FlowConfig("dis"), grid)
+    flows = [flow(left[k], left[k + 1]) for k in range(FRAMES - 1)]
+    return Rendered(world, left, right, flows, world.T_w_c[:, :3, :3])
+
+
+@pytest.fixture(scope="module")
+def worlds() -> list[Rendered]:
+    """Nothing in the rooms moves by itself."""
+
+    def room(place: Any, motion: Any, seed: int) -> Building:
+        rate = 10.0 if motion == "robot" else 20.0
+        return Building(BuildingConfig(seed=seed, frames=FRAMES, place=place, motion=motion,
+                                       rate_hz=rate, people=0))  # fmt: skip
+
+    return [
+        rendered(room("office", "robot", 11)),
+        rendered(room("desk", "hand", 15)),
+        rendered(room("hall", "drone", 13)),
+        rendered(Street(StreetConfig(seed=14, frames=FRAMES))),
+    ]
+
+
+def network_rotations(world: Rendered, seed: int = 0) -> list[RelativeRotation]:
+    """What a network of 0.03 deg about each axis would say, with an honest covariance."""
+    rng = np.random.default_rng(seed)
+    return [
+        RelativeRotation(
+            lie.so3_exp(rng.normal(0.0, SIGMA_F, 3)) @ world.C[k + 1].T @ world.C[k],
+            SIGMA_F**2 * np.eye(3),
+            k,
+            k + 1,
+        )
+        for k in range(FRAMES - 1)
+    ]
+
+
+def remembered(
+    world: Rendered, stereo: bool = False, seed: int = 0
+) -> Iterator[Remembered | None]:
+    camera = world.world.camera
+    made = Memory(camera.left, MemoryConfig(), camera.baseline_m if stereo else None)
+    right: list[Any] = list(world.right) if stereo else [None] * FRAMES
+    made.begin(world.left[0], 0, right[0])
+    for k, rotation in enumerate(network_rotations(world, seed)):
+        yield made.update(world.left[k + 1], world.flows[k], rotation, right[k + 1])
+
+
+def over(rotations: list[RelativeRotation], C: Array, length: int) -> list[float]:
+    """Errors in deg over so many frames, one after the other."""
+    errors = []
+    for k in range(len(rotations) - length + 1):
+        total = np.eye(3)
+        for each in rotations[k : k + length]:
+            total = each.C_2_1 @ total
+        errors.append(angle_deg(total, C[k + length].T @ C[k]))
+    return errors
+
+
+def test_over_ten_frames_rooms_are_better_than_the_network_alone(worlds: list[Rendered]) -> None:
+    """Streets go by too fast for a reference to last: there it must not be worse."""
+    errors: dict[type, list[list[float]]] = {Building: [[], []], Street: [[], []]}
+    for world in worlds:
+        for seed in range(3):
+            alone = network_rotations(world, seed)
+            found = [
+                plain if each is None else each.frame
+                for plain, each in zip(alone, remembered(world, seed=seed), strict=True)
+            ]
+            for values, rotations in zip(errors[type(world.world)], (found, alone), strict=True):
+                values += over(rotations, world.C, 10)
+    ratio = {kind: np.mean(with_it) / np.mean(alone) for kind, (with_it, alone) in errors.items()}
+    print(ratio)
+    assert ratio[Building] < 0.7
+    assert ratio[Street] < 1.0
+
+
+def test_covariances_on_rendered_frames_are_sane(worlds: list[Rendered]) -> None:
+    one, since = [], []
+    for world in worlds:
+        for k, each in enumerate(remembered(world), start=1):
+            if each is None:
+                continue
+            one.append(nees(each.frame, world.C[k].T @ world.C[k - 1]))
+            first = each.reference.stamp_1_ns
+            if k - first >= 8:
+                since.append(nees(each.reference, world.C[k].T @ world.C[first]))
+    print(np.mean(one), np.mean(since), len(since))
+    assert len(since) >= 10
+    assert 0.5 < np.mean(one) < 8.0
+    assert 0.5 < np.mean(since) < 8.0
+
+
+def test_a_second_camera_helps_on_rendered_frames(worlds: list[Rendered]) -> None:
+    errors: dict[bool, list[float]] = {False: [], True: []}
+    for stereo, values in errors.items():
+        for world in worlds[:3]:
+            found = [each for each in remembered(world, stereo) if each is not None]
+            values += over([each.frame for each in found], world.C, 10)
+    print({stereo: np.mean(values) for stereo, values in errors.items()})
+    assert np.mean(errors[True]) < 1.02 * np.mean(errors[False])
+
+
+def test_at_rest_the_reference_stays_and_nothing_drifts(worlds: list[Rendered]) -> None:
+    """The same picture with fresh noise, 200 times, and a network that is honestly noisy."""
+    world, rng = worlds[0], np.random.default_rng(0)
+    picture = world.left[0].astype(np.float64)
+    made = Memory(world.world.camera.left, MemoryConfig())
+    still = replace(world.flows[0], flow=np.zeros_like(world.flows[0].flow))
+
+    def noisy() -> Image:
+        levels = picture + 2.0 * rng.standard_normal(picture.shape)
+        return np.clip(np.rint(levels), 0, 255).astype(np.uint8)
+
+    made.begin(noisy(), 0)
+    total, worst = np.eye(3), 0.0
+    for k in range(1, 201):
+        turn = lie.so3_exp(rng.normal(0.0, SIGMA_F, 3))
+        found = made.update(
+            noisy(), still, RelativeRotation(turn, SIGMA_F**2 * np.eye(3), k - 1, k)
+        )
+        assert found is not None
+        total = found.frame.C_2_1 @ total
+        if k > 1:
+            worst = max(worst, angle_deg(found.reference.C_2_1, np.eye(3)))
+    print(angle_deg(total, np.eye(3)), worst)
+    assert made._reference_ns == 0
+    assert found.reference.stamp_1_ns == 0
+    assert worst < 0.05
+    # The first frame is the network's alone, 0.05 deg; the others are the memory's.
+    assert angle_deg(total, np.eye(3)) < 0.05 + 3.0 * np.degrees(SIGMA_F)
+
+
+@pytest.mark.xfail(
+    reason="where parallax is little, a tenth of the points on somebody who walks is enough for a "
+    "motion that explains both, with depths that are wrong and a covariance of a tenth",
+    strict=True,
+)
+def test_somebody_who_walks_by_does_not_deceive() -> None:
+    config = BuildingConfig(
+        seed=12, frames=22, place="room", motion="hand", rate_hz=20.0, people=1
+    )
+    world = rendered(Building(config))
+    found = [
+        nees(each.reference, world.C[k].T @ world.C[each.reference.stamp_1_ns])
+        for k, each in enumerate(remembered(world), start=1)
+        if each is not None
+    ]
+    assert np.mean(found) < 8.0
