@@ -47,6 +47,8 @@ _LEAST_FRAMES = 3  # with fewer, depths can explain nearly anything
 _CHECKED_AT = (4, 8, 16)  # frames after which a better minimum is looked for
 _CLEARLY = 0.97  # a better minimum has less than this share of the cost
 _NOTHING = 1e6  # variance of a rotation that is not believed
+_DRAWN = 0.1  # share of what steps and the rotation since the reference differ by
+_PRIOR_KERNEL = 4.0  # a depth further from where it was expected, in deviations, counts little
 _PATIENCE, _WORST_PX = 0.1, 5.0  # of the running average of residuals
 _STEP = 6  # numbers of a frame: rotation, translation
 
@@ -86,7 +88,7 @@ class MemoryConfig(Configuration):
     depth_deviation: float = setting(
         1.0, "of inverse depths that are not known, in units of their median", 0.1, 10
     )
-    disparity_px: float = setting(0.3, "standard deviation of a disparity", 0.01, 10)
+    disparity_px: float = setting(0.7, "standard deviation of a disparity", 0.01, 10)
     network_scale: float = setting(
         4.0,
         "factor of the deviations of the network's rotations: where two images leave a doubt, the "
@@ -237,7 +239,7 @@ class Memory:
     ) -> None:
         self._tracks = tracks = Tracks(image, self.camera, self.config.tracks, carried)
         self._reference_ns, self._frames, self._known = stamp_ns, [], known
-        self._since = 0
+        self._since, self._chain = 0, np.eye(3)
         new = len(tracks) - len(rho)
         wide = self.config.depth_deviation**-2
         scale = 1.0 if self.baseline_m is None or not len(rho) else float(np.median(rho))
@@ -456,9 +458,10 @@ class Memory:
         )[..., None]  # (frames, 2 n, 1)
         n = len(self._rho)
         cross = (J * J_rho).reshape(K, 2, n, _STEP).sum(axis=1)  # (frames, n, 6)
-        depth_H = (J_rho * J_rho).reshape(K, 2, n).sum(axis=(0, 1)) + self._information
-        depth_g = (J_rho * r).reshape(K, 2, n).sum(axis=(0, 1))
-        depth_g = depth_g + self._information * (self._rho_0 - self._rho)
+        off = self._rho_0 - self._rho  # disparities may be of something else altogether
+        prior = self._information / (1.0 + self._information * off * off / _PRIOR_KERNEL**2)
+        depth_H = (J_rho * J_rho).reshape(K, 2, n).sum(axis=(0, 1)) + prior
+        depth_g = (J_rho * r).reshape(K, 2, n).sum(axis=(0, 1)) + prior * off
         squares = _CAUCHY * float((weights * (rx * rx + ry * ry)).sum())
         cost = float((seen * np.log1p((rx * rx + ry * ry) / kernel**2)).sum())
         columns = np.moveaxis(cross, 0, 1).reshape(n, _STEP * K)
@@ -502,13 +505,29 @@ class Memory:
             return None
         if not np.isfinite(covariance).all():
             return None
-        if K == 1 and not self._known:  # two images are what the network has judged already
+        # Two images are what the network has judged already, unless depths are remembered.
+        if K == 1 and (self.baseline_m is not None or not self._known):
+            self._chain = rotation.C_2_1
             return Remembered(rotation, rotation, points)
+        C_2_1 = self._chained(C_2_1, last.C)
         return Remembered(
             self._estimate(C_2_1, step, rotation.stamp_1_ns, rotation),
             self._estimate(last.C, since, self._reference_ns, rotation),
             points,
         )
+
+    def _chained(self, C_2_1: Array, since: Array) -> Array:
+        """The step, drawn a little to where the rotation since the reference is.
+
+        Steps between frames that are solved for together are best one by one, but they do not add
+        up: a frame is estimated anew when the next one comes. At rest that would be a random walk.
+        """
+        self._chain = C_2_1 @ self._chain
+        if self._since < self.config.frames:
+            return C_2_1
+        back = lie.so3_exp(_DRAWN * lie.so3_log(since @ self._chain.T))
+        self._chain = back @ self._chain
+        return np.asarray(back @ C_2_1)
 
     def _estimate(
         self, C: Array, Sigma: Array, stamp_1_ns: int, rotation: RelativeRotation

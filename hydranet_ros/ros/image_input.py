@@ -239,7 +239,8 @@ class ImageInput:
             )
         if self._calibration.changed(images.infos, pixels[0].shape):
             self._node.warn("camera changed", "camera_info changed: estimator restarted")
-        frame = Frame(images.stamp_ns, *map(self._calibration.undistort, pixels))
+        left, *right = map(self._calibration.undistort, pixels)
+        frame = Frame(images.stamp_ns, left, right[0] if right else None)
         return CameraFrame(frame, self._calibration.camera, frame_id)
 
     def _advise(self, images: ImageSet) -> None:

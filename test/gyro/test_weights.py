@@ -169,12 +169,12 @@ def test_a_description_that_does_not_fit(path, section, change, message):
 
 def test_what_was_changed_afterwards_is_refused(path):
     tensors, description = parts(path)
-    assert description["network"]["output_scale_rad"] == 0.01
+    assert description["network"]["output_scale_rad"] == 0.003
     description["network"]["output_scale_rad"] = 0.09  # possible, and wrong
     write(path, tensors, description)
     assert "was changed after it was made" in refused(path)
     _, description = parts(path)
-    description["network"]["output_scale_rad"] = 0.01
+    description["network"]["output_scale_rad"] = 0.003
     write(path, tensors | {"heads.slope": tensors["heads.slope"] + 1e-3}, description)
     assert "was changed after it was made" in refused(path)
     write(path, tensors, description)
