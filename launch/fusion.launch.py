@@ -2,8 +2,7 @@ r"""Visual gyro, stereo odometry and their fusion.
 
 ros2 launch hydranet_ros fusion.launch.py left:=/camera/left right:=/camera/right rviz:=true
 ros2 launch hydranet_ros fusion.launch.py bag:=drive.mcap use_sim_time:=true
-ros2 launch hydranet_ros fusion.launch.py cameras:=mono image:=/camera/image_raw \
-  odometry:=wheels odom:=/odom
+ros2 launch hydranet_ros fusion.launch.py odometry:=wheels image:=/camera/image_raw odom:=/odom
 
 Arguments are checked before anything starts. What is not given is as the file of parameters says.
 A node that cannot start, or dies, ends the launch with its exit code; so does the end of a replay.
@@ -107,10 +106,12 @@ def nodes(args: LaunchArguments) -> list[Any]:
     refuse_misspelt(config)
     if not bag and (idle := [name for name in OF_A_BAG if args.text(name)]):
         raise args.wrong(idle[0], "needs bag:=")
-    cameras = args.choice("cameras", "mono", "stereo")
-    cameras = cameras or file_parameter(config, "hydranet_node", "gyro.cameras") or "stereo"
     odometry = args.choice("odometry", "own", "visual", "wheels")
     odometry = odometry or file_parameter(config, "fusion_node", "fusion.odometry") or "own"
+    cameras = args.choice("cameras", "mono", "stereo")
+    if odometry != "own" and args.text("image") and not (args.text("left") or cameras):
+        cameras = "mono"  # one image is named, and nobody else needs a pair
+    cameras = cameras or file_parameter(config, "hydranet_node", "gyro.cameras") or "stereo"
     topics = camera_topics(args, cameras, odometry == "own", bag)
     odom, rviz = args.topic("odom"), args.flag_or_auto("rviz")
     namespace, prefix = args.topic("namespace"), args.text("frame_prefix")

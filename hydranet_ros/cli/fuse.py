@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,8 +30,10 @@ if TYPE_CHECKING:
     from hydranet_ros.fusion.config import FusionConfig
     from hydranet_ros.geometry.lie import Array
 
-    Fused = tuple[Array, dict[Interval, Array], int]
-    """The trajectory, the covariances of its motions, and how many measurements were rejected."""
+    Calibration = dict[str, dict[str, float]]
+    Fused = tuple[Array, dict[Interval, Array], int, Calibration | None]
+    """The trajectory, the covariances of its motions, how many measurements were rejected, and the
+    errors of scale that were found."""
 
 EXAMPLES = """\
   hydranet fuse kitti_00.npz
@@ -70,6 +73,12 @@ def add_parser(commands: Commands) -> None:
         help="whose odometry was recorded, which says how far it is believed (default: visual)",
     )
     parser.add_argument(
+        "--rotation",
+        choices=("gyro", "hydranet"),
+        help="whose rotations were recorded: our gyro's, or those of the paper's network "
+        "(default: as the file's rotation_source says, else by the size of their covariances)",
+    )
+    parser.add_argument(
         "--variant", choices=VARIANTS, default="", help="which of the recorded sources to use"
     )
     parser.add_argument(
@@ -90,7 +99,8 @@ def run(options: argparse.Namespace) -> None:
     """Read, fuse, evaluate, write, print."""
     from hydranet_ros.fusion.config import FusionConfig
 
-    config = chosen_settings(options, FusionConfig(), {"odometry": options.odometry})
+    chosen = {"odometry": options.odometry, "rotation": options.rotation}
+    config = chosen_settings(options, FusionConfig(), chosen)
     if dumped(options, config):
         return
     from hydranet_ros.datasets.recording import read_recording
@@ -98,6 +108,8 @@ def run(options: argparse.Namespace) -> None:
     recording = read_recording(options.recording, options.variant)
     if recording.C_hn is None and not options.vo_only:
         raise HydraNetError(f"{options.recording}: has no rotations to fuse: use --vo-only")
+    if config.rotation == "auto":
+        config = replace(config, rotation=recording.rotation_source)
     without_vo = dropped(options.drop_vo, len(recording.Sigma_vo))
     if options.mode == "paper":
         if options.vo_only or without_vo.any():
@@ -139,7 +151,7 @@ def _paper(recording: Recording) -> Fused:
     fused = chain(relax_pairs(*measured), recording.T_w_c_vo[0])
     kept = int((np.linalg.det(recording.Sigma_hn) > MAX_DETERMINANT).sum())
     covariances = pair_covariances(recording.Sigma_vo, recording.Sigma_hn)
-    return fused, _by_interval(recording, covariances), kept
+    return fused, _by_interval(recording, covariances), kept, None
 
 
 def _window(
@@ -160,7 +172,8 @@ def _window(
     steps = recording.steps(without_vo, with_rotations=not vo_only)
     for stamp, measured in progress(steps, len(recording.Sigma_vo), "fuse"):
         path.add(stamp, fusion.add(*measured) + fusion.passed(stamp))
-    return np.array(path.T_w_c), path.covariances, path.rejected + len(unusable)
+    rejected = path.rejected + len(unusable)
+    return np.array(path.T_w_c), path.covariances, rejected, path.calibration
 
 
 def _by_interval(recording: Recording, covariances: Array) -> dict[Interval, Array]:
@@ -172,7 +185,7 @@ def _figures(recording: Recording, fused: Fused) -> dict[str, Any]:
     from hydranet_ros.evaluation.record import evaluate
     from hydranet_ros.geometry.trajectory import Trajectory
 
-    T_w_c, covariances, rejected = fused
+    T_w_c, covariances, rejected, calibration = fused
     figures: dict[str, Any] = {}
     if recording.T_w_c_gt is not None:
         vo, ours, truth = (
@@ -182,6 +195,8 @@ def _figures(recording: Recording, fused: Fused) -> dict[str, Any]:
         figures["vo"] = evaluate(vo, truth, "none", recording.Sigma_vo).as_dict()
         figures["fused"] = evaluate(ours, truth, "none", covariances).as_dict()
     figures["rejected"] = rejected
+    if calibration is not None:
+        figures["calibration"] = calibration
     return figures
 
 
@@ -216,12 +231,14 @@ def _write(
 
 def _text(figures: dict[str, Any], out: Path | None) -> str:
     """The paper's four columns, VO and fused."""
-    from hydranet_ros.evaluation.tables import comparison_table
+    from hydranet_ros.evaluation.tables import calibration_line, comparison_table
 
     lines = ["no ground truth in the recording: nothing to compare with"]
     if "vo" in figures:
         lines = [comparison_table(figures, ROWS, COLUMNS)]
     lines.append(f"rejected: {figures['rejected']}")
+    for name, found in figures.get("calibration", {}).items():
+        lines.append(calibration_line(name, found))
     if out is not None:
         lines.append(f"written to {printable(str(out))}")
     return "\n".join(lines)

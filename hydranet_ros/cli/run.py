@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from hydranet_ros.datasets.source import Source
     from hydranet_ros.evaluation.output import ResultsFolder
     from hydranet_ros.evaluation.run import RunResults
+    from hydranet_ros.geometry.estimates import RelativePose
+    from hydranet_ros.geometry.lie import Array
     from hydranet_ros.pipeline import Pipeline, PipelineConfig
 
 # Rectified images off by more than this in their corners deserve a better calibration.
@@ -50,6 +52,8 @@ EXAMPLES = """\
   hydranet run rgbd_dataset_freiburg1_xyz --cameras mono   TUM; 7-Scenes: chess/seq-01
   hydranet run rgbd_dataset_freiburg1_xyz --cameras rgbd --only vo
   hydranet run my_images --cameras mono --camera camera_info.yaml
+  hydranet run dataset/sequences/09 --odometry wheels      one camera and simulated wheels
+  hydranet run robot --camera robot.yaml --odometry robot/wheel.csv
 """
 
 
@@ -69,6 +73,12 @@ def add_parser(commands: Commands) -> None:
     )
     add_source(parser)
     parser.add_argument("--only", choices=("vo", "rotation"), help="one part, without fusion")
+    parser.add_argument(
+        "--odometry",
+        metavar="own|wheels|FILE",
+        help="our own stereo odometry; wheels, which are simulated from the true poses; or "
+        "recorded: wheel counts (csv), poses of the base (TUM), a recording (npz) (default: own)",
+    )
     add_network(parser, cameras="mono", depth=True)
     parser.add_argument(
         "--calibration",
@@ -90,6 +100,7 @@ def run(options: argparse.Namespace) -> None:
 
     shorthands = {
         "parts": options.only,
+        "fusion.odometry": _odometry_kind(options.odometry),
         "vo.calibration": options.calibration,
         **network_settings(options),
     }
@@ -99,7 +110,7 @@ def run(options: argparse.Namespace) -> None:
     if dumped(options, config):
         return
     source, config = _open_source(options, config)
-    pipeline = Pipeline(source.camera, config)
+    pipeline = Pipeline(source.camera, config, odometry=_odometry(options, config, source))
     from hydranet_ros.evaluation.output import ResultsFolder
     from hydranet_ros.evaluation.run import RunResults
 
@@ -136,7 +147,7 @@ def _open_source(
     """
     if options.cameras == "rgbd":
         return open_chosen(options, "rgbd"), config
-    if config.parts == "rotation":
+    if config.parts == "rotation" or (config.parts == "all" and config.fusion.odometry != "own"):
         return open_chosen(options, config.gyro.cameras), config
     try:
         return open_chosen(options), config
@@ -152,6 +163,50 @@ def _open_source(
             f"{error}; stereo odometry needs a pair: with one camera use --cameras mono, for the "
             "rotation alone"
         ) from None
+
+
+def _odometry_kind(given: str | None) -> str | None:
+    """Which error model --odometry means: recordings of VO are npz files, all else is wheels."""
+    if given in (None, "own", "wheels"):
+        return given
+    return "visual" if given.endswith(".npz") else "wheels"
+
+
+def _odometry(
+    options: argparse.Namespace, config: PipelineConfig, source: Source
+) -> list[RelativePose] | None:
+    """The motions of odometry that is not ours; None where it is."""
+    if config.parts != "all" or config.fusion.odometry == "own":
+        return None
+    from hydranet_ros.datasets.wheels import read_odometry
+    from hydranet_ros.simulation.wheels import simulate_wheels, vehicle_up
+
+    try:
+        if options.odometry not in (None, "wheels"):
+            return _on_ground(read_odometry(options.odometry, config.wheels), config)
+        up_c = config.wheels.up_c
+    except ValueError as error:
+        raise HydraNetError(f"wheels.{error}") from None
+    if source.T_w_c is None or len(source.T_w_c) < 2:
+        raise HydraNetError(
+            f"{source.name}: has no true poses to simulate wheels from: use --odometry FILE"
+        )
+    stamps = source.stamps_ns[: len(source.T_w_c)]
+    up_c = vehicle_up(source.T_w_c, up_c)
+    motions = list(simulate_wheels(source.T_w_c, stamps, config.simulated_wheels, up_c))
+    return _on_ground(motions, config, up_c)
+
+
+def _on_ground(
+    motions: list[RelativePose], config: PipelineConfig, up_c: Array | None = None
+) -> list[RelativePose]:
+    """The motions of wheels, held to the ground where `fusion.planar` says so."""
+    from hydranet_ros.fusion.error_models import hold_to_ground
+
+    if not config.fusion.planar or config.fusion.odometry != "wheels":
+        return motions
+    up = config.wheels.up_c if up_c is None else up_c
+    return [hold_to_ground(motion, up) for motion in motions]
 
 
 def _follow(source: Source, pipeline: Pipeline, results: RunResults) -> None:

@@ -22,8 +22,8 @@ from hydranet_ros.evaluation.record import (
 )
 from hydranet_ros.evaluation.report import write_report
 from hydranet_ros.fusion.arrival import ODOMETRY, ROTATION
+from hydranet_ros.fusion.edges import FusedState, scales
 from hydranet_ros.fusion.fusion import Fusion
-from hydranet_ros.fusion.sliding_window import FusedState
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.estimates import RelativeRotation
 from hydranet_ros.geometry.lie import Array
@@ -77,6 +77,13 @@ class FusedPath:
         return found
 
     @property
+    def calibration(self) -> dict[str, dict[str, float]] | None:
+        """The errors of scale that were found, with their sigmas; None where they are off."""
+        found = scales(self.states[-1]) if self.states else {}
+        named = {k: {"scale_error": error, "sigma": sigma} for k, (error, sigma) in found.items()}
+        return named or None
+
+    @property
     def rejected(self) -> int:
         """How many measurements were not used."""
         return sum(len(state.rejected) for state in self.states)
@@ -100,7 +107,11 @@ class RunResults:
         self.name, self.unmatched = source.name, source.unmatched
         self._source = source
         self.stamps_ns: list[int] = []
-        self.odometry = None if pipeline.vo is None else OdometryPath()
+        self.odometry_name: str = (
+            "vo" if pipeline.vo is not None else pipeline.config.fusion.odometry
+        )
+        recorded = pipeline.vo is None and pipeline.fusion is not None
+        self.odometry = OdometryPath() if pipeline.vo is not None or recorded else None
         self.fused = None if pipeline.fusion is None else FusedPath(pipeline.fusion)
         self._vo = pipeline.vo
         self.with_rotations = pipeline.gyro is not None
@@ -113,6 +124,8 @@ class RunResults:
         self.stamps_ns.append(step.stamp_ns)
         if self.odometry is not None and step.vo is not None:
             self.odometry.add(step.stamp_ns, step.vo.pose, step.vo.bridged)
+        elif self.odometry is not None:
+            self.odometry.add(step.stamp_ns, step.odometry)
         if step.rotation is not None:
             self.rotations.append(step.rotation)
         if self.fused is not None:
@@ -144,7 +157,7 @@ class RunResults:
         """T_w_c of every frame, by source; a rotation alone stays where it is."""
         found = {}
         if self.odometry is not None:
-            found["vo"] = np.array(self.odometry.T_w_c)
+            found[self.odometry_name] = np.array(self.odometry.T_w_c)
         if self.with_rotations:
             found["rotation"] = self._chained_rotations()
         if self.fused is not None:
@@ -164,6 +177,8 @@ class RunResults:
         figures: dict[str, Any] = {"frames": len(self.stamps_ns), "unmatched": self.unmatched}
         if self.odometry is not None:
             figures["lost"] = self.odometry.lost
+        if self.fused is not None and self.fused.calibration is not None:
+            figures["calibration"] = self.fused.calibration
         if self._vo is not None and self._vo.calibration_px is not None:
             left, right = self._vo.calibration_px
             figures["calibration_px"] = {"left": left, "right": right}
@@ -177,8 +192,9 @@ class RunResults:
         if self.odometry is not None:
             motions = self.odometry.motions
             Sigma = {(each.stamp_1_ns, each.stamp_2_ns): each.Sigma_2_1 for each in motions}
-            estimate = Trajectory(found["vo"], self.stamps(), "vo")
-            yield "vo", evaluate(estimate, truth, "first", Sigma).as_dict()
+            name = self.odometry_name
+            estimate = Trajectory(found[name], self.stamps(), name)
+            yield name, evaluate(estimate, truth, "first", Sigma).as_dict()
         rotations = rotation_figures(self.rotations, truth)
         if rotations is not None:
             yield "rotation", asdict(rotations)
@@ -234,6 +250,10 @@ class RunResults:
                 None if truth is None else truth.T_w_c,
                 {} if errors is None else {"rotation": errors},
                 {} if self.fused is None else self.fused.consistency(),
-                figures={name: figures[name] for name in ("vo", "fused") if name in figures},
+                figures={
+                    name: figures[name]
+                    for name in (self.odometry_name, "fused")
+                    if name in figures
+                },
             ),
         )

@@ -37,9 +37,11 @@ def trajectory_table(figures: Mapping[str, float | None]) -> str:
 def figures_table(figures: Mapping[str, Any]) -> str:
     """Trajectories, then rotations."""
     lines = []
-    for name in ("vo", "fused"):
+    for name in ("vo", "visual", "wheels", "fused"):
         if name in figures:
             lines += [f"{name}:", trajectory_table(figures[name])]
+    for name, found in figures.get("calibration", {}).items():
+        lines.append(calibration_line(name, found))
     if "rotation" in figures:
         lines.append("rotation:")
         for name, value in figures["rotation"].items():
@@ -49,6 +51,12 @@ def figures_table(figures: Mapping[str, Any]) -> str:
     if figures.get("rotation_over"):
         lines.append(blocks_table(figures["rotation_over"]))
     return "\n".join(lines)
+
+
+def calibration_line(name: str, found: Mapping[str, float]) -> str:
+    """An error of scale that was found, with its sigma."""
+    share, sigma = 100.0 * found["scale_error"], 100.0 * found["sigma"]
+    return f"scale of {name}: {share:+.2f} % +- {sigma:.2f} %"
 
 
 def blocks_table(blocks: Mapping[str, Mapping[str, Any]]) -> str:

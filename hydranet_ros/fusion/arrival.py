@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from hydranet_ros.fusion.config import FusionConfig
 from hydranet_ros.geometry.estimates import RelativePose, RelativeRotation
 from hydranet_ros.geometry.stamps import nearest
 
@@ -42,6 +43,11 @@ class MeasurementPairing:
     ) -> None:
         self.tolerance_ns, self.max_wait_s, self._clock = tolerance_ns, max_wait_s, clock
         self.clear()
+
+    def apply(self, config: FusionConfig) -> None:
+        """Go on with other settings."""
+        self.tolerance_ns = round(config.stamp_tolerance_s * 1e9)
+        self.max_wait_s = config.max_wait_s
 
     def clear(self) -> None:
         """Forget what waits, and wait for both sources again."""

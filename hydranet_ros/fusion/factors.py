@@ -24,7 +24,7 @@ from hydranet_ros.geometry.lie import Array
 Index = NDArray[np.intp]
 
 # Columns: for each group of three, which of the factor's states, and which third of that state
-# (0 translation, 1 rotation, 2 bias).
+# (0 translation, 1 rotation, 2 bias, 3 errors of scale).
 Columns = tuple[tuple[int, int], ...]
 TWO_POSES: Columns = ((0, 0), (0, 1), (1, 0), (1, 1))
 THREE_POSES: Columns = (*TWO_POSES, (2, 0), (2, 1))
@@ -34,11 +34,15 @@ TWO_BIASES: Columns = ((0, 2), (1, 2))
 
 
 class States(NamedTuple):
-    """The poses `C` (N, 3, 3), `r` (N, 3) of T_i_w, and the biases `b` (N, 3) in rad/s."""
+    """The poses `C` (N, 3, 3), `r` (N, 3) of T_i_w, and the biases `b` (N, 3) in rad/s.
+
+    `s` (N, 3) are the errors of scale, which `calibration.py` is about.
+    """
 
     C: Array
     r: Array
     b: Array
+    s: Array
 
 
 class Linear(NamedTuple):
@@ -75,8 +79,8 @@ def linearise_edges(states: States, edges: EdgeFactors, with_bias: bool) -> tupl
         C_e[count:] = C_beta @ C_e[count:]
     phi = lie.so3_log(C_e)
     left = lie.so3_left_jacobian_inverse(phi)
-    r_b_a = states.r[b[:count]] - _apply(C_b_a[:count], states.r[a[:count]])
-    rho = _apply(left[:count], r_b_a - _apply(C_e[:count], edges.r_meas))
+    r_b_a = states.r[b[:count]] - apply(C_b_a[:count], states.r[a[:count]])
+    rho = apply(left[:count], r_b_a - apply(C_e[:count], edges.r_meas))
     xi = np.concatenate([rho, phi[:count]], axis=-1)
     jacobian_b = lie.se3_left_jacobian_inverse(xi)
     jacobian_a = -jacobian_b @ lie.se3_adjoint_of(C_b_a[:count], r_b_a)
@@ -88,7 +92,8 @@ def linearise_edges(states: States, edges: EdgeFactors, with_bias: bool) -> tupl
     return poses, Linear(phi, np.concatenate([-along_b @ C_b_a, along_b, along_bias], axis=-1))
 
 
-def _apply(matrix: Array, vector: Array) -> Array:
+def apply(matrix: Array, vector: Array) -> Array:
+    """(M, i, j) times (M, j)."""
     return (matrix @ vector[:, :, None])[:, :, 0]
 
 
@@ -113,7 +118,7 @@ def velocity_walk(states: States, index: Index, rate_b_a: Array, rate_c_b: Array
 def _motion(states: States, a: Index, b: Index) -> tuple[Array, Array, Array]:
     """Log(T_b_a) and its Jacobians in xi_a and xi_b."""
     C_b_a = states.C[b] @ np.swapaxes(states.C[a], -1, -2)
-    r_b_a = states.r[b] - _apply(C_b_a, states.r[a])
+    r_b_a = states.r[b] - apply(C_b_a, states.r[a])
     xi = lie.se3_log(lie.se3_from(C_b_a, r_b_a))
     jacobian_b = lie.se3_left_jacobian_inverse(xi)
     return xi, -jacobian_b @ lie.se3_adjoint_of(C_b_a, r_b_a), jacobian_b

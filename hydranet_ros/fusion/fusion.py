@@ -27,8 +27,12 @@ from hydranet_ros.fusion.arrival import (
     source_of,
 )
 from hydranet_ros.fusion.config import FusionConfig
+from hydranet_ros.fusion.edges import FusedState
+from hydranet_ros.fusion.error_models import UP, hold_to_ground
 from hydranet_ros.fusion.odometry_input import OdometryInputConfig, OdometryReader
-from hydranet_ros.fusion.sliding_window import FusedState, SlidingWindowFusion
+from hydranet_ros.fusion.preintegration import LiveOutput
+from hydranet_ros.fusion.rates import OwnRates
+from hydranet_ros.fusion.sliding_window import SlidingWindowFusion
 from hydranet_ros.fusion.twist_agreement import OdometrySample
 from hydranet_ros.geometry.estimates import RelativePose, change_frame
 from hydranet_ros.geometry.lie import Array, se3_inverse
@@ -43,7 +47,9 @@ class Fusion:
     """Fuse motions and rotations of the camera as they arrive, by stated rules.
 
     Each call gives the states that it has made, in the order of their stamps. A state is made
-    where something was measured, and nowhere else; `predict` tells the pose in between. A lone
+    where something was measured, and nowhere else; `predict` tells the pose in between. Odometry
+    of wheels has its own rate: besides the states that were solved, where rotations end, there is
+    one at every motion, at once, which goes over to a new solution within `smooth_s`. A lone
     stamp out of order is dropped. Where stamps go back for good, the pose goes on from where it
     was, with a covariance that says 'lost', and `on_reset` is told why; `reset` starts again.
     What cannot be fused is a BadInput, or goes to `warn` as kind and text where that is given.
@@ -57,6 +63,7 @@ class Fusion:
         on_reset: Callable[[str], None] | None = None,
         warn: Callable[[str, str], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
+        smooth_s: float = 0.0,
     ) -> None:
         self.config = config or FusionConfig()
         self.window = SlidingWindowFusion(self.config, T_w_c)
@@ -67,13 +74,30 @@ class Fusion:
         self._ends: dict[str, int] = {}  # of the last measurement of each source
         self._on_reset, self._warn, self._clock = on_reset, warn, clock
         self._order: StampOrder[Process] = StampOrder()
-        tolerance_ns = round(self.config.stamp_tolerance_s * 1e9)
-        self._pairing = MeasurementPairing(tolerance_ns, self.config.max_wait_s, clock)
+        self._smooth_s = smooth_s
+        self._live: LiveOutput | None = None
+        self._set_rules()
+
+    def _set_rules(self) -> None:
+        """The rules of arrival: odometry at its own rate, or paired with the rotations."""
+        self._pairing: MeasurementPairing | OwnRates
+        if self.config.own_rates:
+            self._pairing = OwnRates(self.window, self._clock)
+            self._live = LiveOutput(self._pairing.odometry, self._smooth_s)
+        else:
+            tolerance_ns = round(self.config.stamp_tolerance_s * 1e9)
+            self._pairing = MeasurementPairing(tolerance_ns, self.config.max_wait_s, self._clock)
+            self._live = None
+
+    def _clear_waiting(self) -> None:
+        self._pairing.clear()
+        if self._live is not None:
+            self._live.clear()
 
     def reset(self) -> None:
         """Forget everything, and begin again at the start."""
         self.window.reset()
-        self._pairing.clear()
+        self._clear_waiting()
         self._reader.clear()
         self._order.clear()
         self._ends.clear()
@@ -82,15 +106,24 @@ class Fusion:
     def set_pose(self, T_w_c: Array, Sigma_c_w: Array) -> None:
         """Go on from another pose with its covariance, with the next measurement."""
         self.window.place(T_w_c, Sigma_c_w)
-        self._pairing.clear()
+        self._clear_waiting()
         self.state = None
 
-    def apply(self, config: FusionConfig, odometry: OdometryInputConfig | None = None) -> None:
+    def apply(
+        self,
+        config: FusionConfig,
+        odometry: OdometryInputConfig | None = None,
+        smooth_s: float | None = None,
+    ) -> None:
         """Go on with other settings; the estimate stays."""
         self.config = config
         self.window.apply(config)
-        self._pairing.tolerance_ns = round(config.stamp_tolerance_s * 1e9)
-        self._pairing.max_wait_s = config.max_wait_s
+        self._smooth_s = self._smooth_s if smooth_s is None else smooth_s
+        if isinstance(self._pairing, OwnRates) != config.own_rates:
+            self._set_rules()
+        self._pairing.apply(config)
+        if self._live is not None:
+            self._live.smooth_s = self._smooth_s
         if odometry is not None:
             self._reader.config = odometry
 
@@ -129,8 +162,17 @@ class Fusion:
 
     def poll(self) -> list[FusedState]:
         """The states that are ready now, also because a source was awaited for long enough."""
-        states = (self._fuse(group) for group in self._pairing.ready())
-        return [state for state in states if state is not None]
+        began = self._clock()
+        states = [self._fuse(group) for group in self._pairing.ready()]
+        found = [state for state in states if state is not None]
+        if self._live is not None:
+            for state in found:
+                self._live.solve(state)
+            now = self._live.now(self.config)
+            if now is not None:
+                self.state = replace(now, waited_s=self._clock() - began)
+                found.append(self.state)
+        return found
 
     def predict(self, stamp_ns: int) -> Array | None:
         """T_w_c at a stamp, at the last velocity beyond the newest state; None before a start."""
@@ -144,7 +186,7 @@ class Fusion:
         for stamp in arrival.outliers:
             self._say("stamp outlier", f"{source} at {stamp} ns is not used: a lone stamp")
         if arrival.went_back:
-            self._pairing.clear()
+            self._clear_waiting()
             self._reader.clear()
             self._ends.clear()
             self.window.restart()
@@ -164,7 +206,7 @@ class Fusion:
         """Pair a measurement; one that begins before the last of its source ended is refused."""
         begin, end = measurement.stamp_1_ns, measurement.stamp_2_ns
         last, self._ends[source] = self._ends.get(source, begin), end
-        if last - begin > max(self._pairing.tolerance_ns, OVERLAP * (end - last)):
+        if last - begin > max(self._tolerance_ns, OVERLAP * (end - last)):
             self._say("overlap", f"{source} from {begin} ns covers the one before it: not used")
             self._pairing.passed(source, end)
             return
@@ -177,8 +219,14 @@ class Fusion:
             self._noted.add(note)
             self._say("odometry", note)
         if motion is not None and T_b_c is not None:
+            if self.config.planar and self.config.odometry == "wheels":
+                motion = hold_to_ground(motion, UP)
             T_2_1, Sigma = change_frame(se3_inverse(T_b_c), motion.T_2_1, motion.Sigma_2_1)
             self._pairing.add(RelativePose(T_2_1, Sigma, motion.stamp_1_ns, motion.stamp_2_ns))
+
+    @property
+    def _tolerance_ns(self) -> int:
+        return round(self.config.stamp_tolerance_s * 1e9)
 
     def _lose_odometry(self, stamp_ns: int) -> None:
         self._reader.clear()

@@ -18,7 +18,7 @@ that the motion has changed. A rejected interval still makes a state.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 from itertools import pairwise
 
@@ -26,6 +26,7 @@ import numpy as np
 
 from hydranet_ros.fusion.arrival import ODOMETRY, ROTATION, Measurement, source_of
 from hydranet_ros.fusion.config import FusionConfig
+from hydranet_ros.fusion.edges import Edge, FusedState, Interval, Rejection, make_edge, rejection
 from hydranet_ros.fusion.gating import Gate, RelativeMotion, Turn
 from hydranet_ros.fusion.normal_equations import Kernel
 from hydranet_ros.fusion.window import Window, WindowNoise
@@ -34,78 +35,15 @@ from hydranet_ros.geometry.estimates import RelativePose, RelativeRotation
 from hydranet_ros.geometry.lie import Array
 from hydranet_ros.geometry.stamps import nearest
 
-Interval = tuple[int, int]
-
 # The first pose is the origin by definition; this only keeps the equations well conditioned.
 ORIGIN_SIGMA = 1e-6
 # After stamps went back, the pose is within this of where it was (m, rad): nothing is known.
 RESTART_SIGMA = np.array([100.0] * 3 + [np.pi] * 3)
 # Before any visual odometry, the speed is within this (m/s, rad/s).
 START_SPEED = np.array([30.0] * 3 + [3.0] * 3)
-# A larger variance says nothing; on all axes, other people's odometry says 'lost' with it.
-MAX_VARIANCE = 1e3
-# A smaller one, in any direction, leaves no digits for the rest of the window.
-MIN_VARIANCE = 1e-14
+# Where there is no bias but a place for it, it is held to this, in rad/s and per root second.
+NO_BIAS = 1e-7
 DUPLICATE = "there is one of this interval already"
-
-
-@dataclass(frozen=True)
-class Rejection:
-    """A measurement that was not used, and why."""
-
-    source: str
-    stamp_1_ns: int
-    stamp_2_ns: int
-    reason: str
-
-
-@dataclass(frozen=True, eq=False)
-class FusedState:
-    """What is known after an update.
-
-    `Sigma_c_w` belongs to the left perturbation of T_c_w, which is the right (child frame)
-    perturbation of T_w_c. `T_2_1` with `Sigma_2_1` is the motion since the state before, over
-    `step_s` seconds; None while there is only one. `velocity` is the camera's own in its own frame
-    (m/s, rad/s), `bias` that of the network's rotation rate (rad/s).
-    `nis` has what was tested in this update.
-    `waited_s` is how long the first measurement of it waited for the others.
-    """
-
-    stamp_ns: int
-    T_w_c: Array
-    Sigma_c_w: Array
-    T_2_1: Array | None
-    Sigma_2_1: Array | None
-    step_s: float | None
-    velocity: Array
-    bias: Array
-    Sigma_bias: Array | None
-    nis: dict[str, float]
-    rejected: tuple[Rejection, ...]
-    waited_s: float = 0.0
-
-
-@dataclass(frozen=True, eq=False)
-class _Edge:
-    """A measurement as the window takes it, with its covariance as it is believed."""
-
-    measurement: Measurement
-    interval: Interval
-    C: Array
-    r: Array
-    covariance: Array
-
-    @property
-    def source(self) -> str:
-        return source_of(self.measurement)
-
-    @property
-    def information(self) -> Array:
-        return np.linalg.inv(self.covariance)
-
-    @property
-    def motion(self) -> RelativeMotion:
-        return RelativeMotion(self.C, self.r, self.covariance)
 
 
 class SlidingWindowFusion:
@@ -136,8 +74,9 @@ class SlidingWindowFusion:
 
     def apply(self, config: FusionConfig) -> None:
         """Go on with other settings; pose and covariance stay."""
-        with_bias, self.config = self.config.estimate_bias, config
-        if not self.started or with_bias != config.estimate_bias:
+        before, self.config = self.config, config
+        kept = before.with_bias == config.with_bias and before.with_scales == config.with_scales
+        if not self.started or not kept:
             if self.started:
                 self._carry_over()
             self._begin()
@@ -153,20 +92,26 @@ class SlidingWindowFusion:
     def _begin(self) -> None:
         """An empty window, which will start at `_T_w_c` with `_Sigma_c_w`."""
         c = self.config
-        self.window = Window(*self._assumptions(), with_bias=c.estimate_bias)
+        self.window = Window(*self._assumptions(), c.with_bias, c.with_scales)
         self.gate = Gate(c.gate_probability, c.max_consecutive_rejections)
-        self._edges: dict[tuple[str, Interval], _Edge] = {}
-        self._odometry_seen = False
+        self._edges: dict[tuple[str, Interval], Edge] = {}
+        self.odometry_seen = False
         self._newest_Sigma = self._Sigma_c_w
         self._Sigma_2_1, self._step_s = np.diag(START_SPEED**2), 1.0
-        self._Sigma_bias = np.eye(3) * np.deg2rad(c.bias_sigma_deg_s) ** 2 * c.estimate_bias
+        self._Sigma_scales = np.diag(c.calibration.sigmas**2) * c.with_scales
+        self._Sigma_bias = (
+            np.eye(3) * np.deg2rad(c.rotation_model.bias_sigma_deg_s) ** 2 * c.with_bias
+        )
 
     def _assumptions(self) -> tuple[WindowNoise, Kernel, Kernel]:
         c = self.config
         angular = np.deg2rad(c.angular_acceleration_deg)
         noise = WindowNoise(
             velocity_walk=np.array([c.acceleration**2] * 3 + [angular**2] * 3),
-            bias_walk=float(np.deg2rad(c.bias_walk_deg_s) ** 2),
+            bias_walk=float(np.deg2rad(c.rotation_model.bias_walk_deg_s) ** 2)
+            if c.with_bias
+            else NO_BIAS**2,
+            scale_walk=c.calibration.walk,
             start_velocity=START_SPEED**2,
             max_gap_s=c.max_gap_s,
         )
@@ -177,6 +122,16 @@ class SlidingWindowFusion:
     def started(self) -> bool:
         """Whether there is a state."""
         return len(self.window) > 0
+
+    @property
+    def newest_ns(self) -> int | None:
+        """The stamp of the newest state."""
+        return int(self.window.stamps[-1]) if self.started else None
+
+    @property
+    def oldest_ns(self) -> int | None:
+        """The stamp of the oldest state."""
+        return int(self.window.stamps[0]) if self.started else None
 
     # --- the update ------------------------------------------------------------------------------
 
@@ -190,15 +145,15 @@ class SlidingWindowFusion:
             raise ValueError("an update needs at least one measurement")
         rejected: list[Rejection] = []
         nis: dict[str, float] = {}
-        edges: dict[Interval, dict[str, _Edge]] = {}
+        edges: dict[Interval, dict[str, Edge]] = {}
         stamps: list[int] = self.window.stamps.tolist()
         for measurement in sorted(measurements, key=lambda m: (m.stamp_2_ns, m.stamp_1_ns)):
             edge = self._edge(measurement, stamps)
-            if isinstance(edge, _Edge):
+            if isinstance(edge, Edge):
                 stamps += edge.interval
                 known = edges.setdefault(edge.interval, {})
                 if edge.source in known:
-                    edge = _rejection(measurement, DUPLICATE)
+                    edge = rejection(measurement, DUPLICATE)
                 else:
                     known[edge.source] = edge
             if isinstance(edge, Rejection):
@@ -226,36 +181,59 @@ class SlidingWindowFusion:
         """Optimise, and let go of the states that the window has no room for."""
         self.window.optimise(self.config.max_iterations)
         state = self._state(nis, rejected)
-        while len(self.window) > self.config.window_size:
+        while self._is_full():
             self.window.marginalise_oldest()
-            if len(self.window) > self.config.window_size:
+            if self._is_full():
                 self.window.optimise(self.config.max_iterations)
         oldest = self.window.stamps[0]
         self._edges = {key: edge for key, edge in self._edges.items() if key[1][0] >= oldest}
         return state
 
+    def _is_full(self) -> bool:
+        """Whether the oldest state may go: there are too many, or they span enough without it."""
+        c, stamps = self.config, self.window.stamps
+        if len(stamps) > c.most_states or not c.own_rates:
+            return len(stamps) > c.most_states
+        return len(stamps) > 3 and float(stamps[-1] - stamps[1]) * 1e-9 >= c.window_s
+
+    # --- odometry at its own rate ----------------------------------------------------------------
+
+    def odometry_across(self, stamp: int) -> Interval | None:
+        """The interval of the motion that a stamp lies within, if a state can be made there."""
+        if not self.started or self._known(stamp, self.window.stamps.tolist()) != stamp:
+            return None
+        if stamp in self.window.stamps or not self._has_place(stamp):
+            return None
+        for source, interval in self._edges:
+            if source == ODOMETRY and interval[0] < stamp < interval[1]:
+                return interval
+        return None
+
+    def cut(self, before: RelativePose, after: RelativePose) -> None:
+        """Put two motions in the place of the one over both, with a state between them."""
+        self._withdraw(ODOMETRY, (before.stamp_1_ns, after.stamp_2_ns))
+        self.window.insert(before.stamp_2_ns, self._pose_at(before.stamp_2_ns))
+        for motion in (before, after):
+            edge = self._edge(motion, self.window.stamps.tolist())
+            if isinstance(edge, Edge):
+                self._put(edge)
+
     # --- from measurements to edges --------------------------------------------------------------
 
-    def _edge(self, m: Measurement, stamps: list[int]) -> _Edge | Rejection:
+    def _edge(self, m: Measurement, stamps: list[int]) -> Edge | Rejection:
         """Make an edge between `stamps`, which are those of the states, or new ones."""
         source = source_of(m)
         begin = self._known(m.stamp_1_ns, stamps)
         interval = begin, self._known(m.stamp_2_ns, [*stamps, begin])
         if interval[0] >= interval[1]:
-            return _rejection(m, "its interval is shorter than stamp_tolerance_s")
+            return rejection(m, "its interval is shorter than stamp_tolerance_s")
         if len(self.window) and not self._has_place(interval[0]):
-            return _rejection(m, "it begins before the window, which has moved on")
+            return rejection(m, "it begins before the window, which has moved on")
         if len(self.window) and not self._has_place(interval[1]):
-            return _rejection(m, "it ends between states that the window has moved on from")
+            return rejection(m, "it ends between states that the window has moved on from")
         if (source, interval) in self._edges:
-            return _rejection(m, DUPLICATE)
-        if float(np.diagonal(m.Sigma_2_1).min()) > MAX_VARIANCE:
-            return _rejection(m, f"all variances are above {MAX_VARIANCE:g}: its source is lost")
-        pose = m.T_2_1 if isinstance(m, RelativePose) else lie.se3_from(m.C_2_1, np.zeros(3))
-        covariance = _bounded(self._believed(m))
-        if float(np.linalg.eigvalsh(covariance)[0]) < MIN_VARIANCE:
-            return _rejection(m, f"it has a variance below {MIN_VARIANCE:g}, and no floor for it")
-        return _Edge(m, interval, pose[:3, :3], pose[:3, 3], covariance)
+            return rejection(m, DUPLICATE)
+        return make_edge(m, interval, self._believed(m))
 
     def _known(self, stamp: int, stamps: list[int]) -> int:
         """The nearest of `stamps` if it is within the tolerance, or the stamp itself."""
@@ -272,12 +250,12 @@ class SlidingWindowFusion:
         """The covariance as the error model of its source has it."""
         if isinstance(m, RelativePose):
             return self.config.odometry_model.covariance(m)
-        return self.config.rotation.covariance(m)
+        return self.config.rotation_model.covariance(m)
 
     # --- from edges to states --------------------------------------------------------------------
 
     def _take(
-        self, interval: Interval, new: dict[str, _Edge], nis: dict[str, float]
+        self, interval: Interval, new: dict[str, Edge], nis: dict[str, float]
     ) -> list[Rejection]:
         """Test what is said of one interval, make its states, and keep the edges that pass."""
         if interval[0] not in self.window.stamps:
@@ -306,7 +284,7 @@ class SlidingWindowFusion:
             self._withdraw(source, interval)
         return [Rejection(source, *interval, reason) for source, reason in failed.items()]
 
-    def _put(self, edge: _Edge) -> None:
+    def _put(self, edge: Edge) -> None:
         self._edges[edge.source, edge.interval] = edge
         window, values = self.window, (edge.interval, edge.C, edge.r, edge.information)
         if edge.source == ODOMETRY:
@@ -314,7 +292,7 @@ class SlidingWindowFusion:
         else:
             window.rotations = window.rotations.plus(*values)
 
-    def _withdraw(self, source: str, interval: Interval) -> _Edge:
+    def _withdraw(self, source: str, interval: Interval) -> Edge:
         """Take an edge out again."""
         window = self.window
         if source == ODOMETRY:
@@ -324,18 +302,20 @@ class SlidingWindowFusion:
         return self._edges.pop((source, interval))
 
     def _start(self, stamp: int) -> None:
-        size = self.window.dimension
+        size, c = self.window.dimension, self.config
+        bias = np.deg2rad(c.rotation_model.bias_sigma_deg_s) if c.with_bias else NO_BIAS
+        variances = np.concatenate([np.full(3, bias**2), c.calibration.sigmas**2])
         covariance = np.zeros((size, size))
         covariance[:6, :6] = self._Sigma_c_w
-        covariance[6:, 6:] = np.eye(size - 6) * np.deg2rad(self.config.bias_sigma_deg_s) ** 2
+        covariance[6:, 6:] = np.diag(variances[: size - 6])
         self.window.start(stamp, lie.se3_inverse(self._T_w_c), covariance)
 
-    def _first_odometry(self, edges: dict[Interval, dict[str, _Edge]]) -> int | None:
+    def _first_odometry(self, edges: dict[Interval, dict[str, Edge]]) -> int | None:
         """Where odometry begins, if there were only rotations before it."""
         begins = [interval[0] for interval, new in edges.items() if ODOMETRY in new]
-        if not begins or self._odometry_seen:
+        if not begins or self.odometry_seen:
             return None
-        self._odometry_seen = True
+        self.odometry_seen = True
         return min(begins) if self.started else None
 
     def _put_origin(self, stamp: int) -> None:
@@ -352,21 +332,35 @@ class SlidingWindowFusion:
         self._T_w_c, self._Sigma_c_w = T_w_c, self._Sigma_c_w.copy()
         self._Sigma_c_w[3:, 3:] = turned
         self._begin()
-        self._odometry_seen = True
+        self.odometry_seen = True
 
-    def _odometry_over(self, interval: Interval, new: dict[str, _Edge]) -> RelativeMotion | None:
+    def _odometry_over(self, interval: Interval, new: dict[str, Edge]) -> RelativeMotion | None:
         """The odometry's motion over an interval: its edge, or its edges from state to state."""
         if "odometry" in new:
-            return new["odometry"].motion
+            return self._calibrated(new["odometry"].motion)
         inside = [s for s in self.window.stamps.tolist() if interval[0] <= s <= interval[1]]
         if inside[-1] != interval[1]:
             return None
         edges = [self._edges.get(("odometry", pair)) for pair in pairwise(inside)]
         motions = [edge.motion for edge in edges if edge is not None]
-        return reduce(RelativeMotion.then, motions) if len(motions) == len(edges) else None
+        if len(motions) != len(edges):
+            return None
+        return self._calibrated(reduce(RelativeMotion.then, motions))
+
+    def _calibrated(self, motion: RelativeMotion) -> RelativeMotion:
+        """A motion of the odometry less the errors of scale that are known so far."""
+        _, turn, distance = self.window.states.s[-1]
+        if not self.config.with_scales:
+            return motion
+        xi = lie.se3_log(lie.se3_from(motion.C, motion.r))
+        T = lie.se3_exp(xi / np.repeat([1.0 + distance, 1.0 + turn], 3))
+        spread = np.zeros((6, 6))
+        spread[3:, 3:] = self._Sigma_scales[1, 1] * np.outer(xi[3:], xi[3:])
+        spread[:3, :3] = self._Sigma_scales[2, 2] * np.outer(xi[:3], xi[:3])
+        return RelativeMotion(T[:3, :3], T[:3, 3], motion.covariance + spread)
 
     def _turn(
-        self, interval: Interval, new: dict[str, _Edge], known: RelativeMotion | None = None
+        self, interval: Interval, new: dict[str, Edge], known: RelativeMotion | None = None
     ) -> Turn | None:
         """The network's rotation over an interval, less its bias, where this motion is known."""
         edge = new.get(ROTATION) or self._edges.get((ROTATION, interval))
@@ -376,10 +370,13 @@ class SlidingWindowFusion:
         covariance = edge.covariance
         if known is not None:
             angle = float(np.linalg.norm(lie.so3_log(known.C)))
-            covariance = self.config.rotation.covariance(edge.measurement, angle)
+            covariance = self.config.rotation_model.covariance(edge.measurement, angle)
         dt = (interval[1] - interval[0]) * 1e-9
         bias = self.window.states.b[-1] * dt
-        return Turn(lie.so3_exp(-bias) @ edge.C, covariance + self._Sigma_bias * dt**2)
+        phi = lie.so3_log(lie.so3_exp(-bias) @ edge.C)
+        C = lie.so3_exp(phi / (1.0 + self.window.states.s[-1, 0]))
+        covariance = covariance + self._Sigma_scales[0, 0] * np.outer(phi, phi)
+        return Turn(C, covariance + self._Sigma_bias * dt**2)
 
     def _velocity_before(self, index: int) -> tuple[Array, float] | None:
         """Log(T_2_1) per second of the step that ends at a state, and its seconds."""
@@ -411,7 +408,7 @@ class SlidingWindowFusion:
         return lie.se3_exp(before[0] * min(dt, self.config.max_gap_s)) @ self.window.pose(at - 1)
 
     def _first_guess(
-        self, interval: Interval, new: dict[str, _Edge], failed: dict[str, str]
+        self, interval: Interval, new: dict[str, Edge], failed: dict[str, str]
     ) -> Array:
         """T_c_w of a new state, from the best of what was not rejected."""
         begin = self.window.pose(int(np.searchsorted(self.window.stamps, interval[0])))
@@ -444,8 +441,10 @@ class SlidingWindowFusion:
             self._step_s = step_s = float(window.stamps[-1] - window.stamps[-2]) * 1e-9
             velocity = -lie.se3_log(T_2_1) / step_s
         Sigma_bias = None
-        if self.config.estimate_bias:
-            self._Sigma_bias = Sigma_bias = newest[6:, 6:]
+        if self.config.with_bias:
+            self._Sigma_bias = Sigma_bias = newest[6:9, 6:9]
+        if size == 12:
+            self._Sigma_scales = newest[9:, 9:]
         return FusedState(
             stamp_ns=int(window.stamps[-1]),
             T_w_c=lie.se3_inverse(window.pose(-1)),
@@ -456,6 +455,8 @@ class SlidingWindowFusion:
             velocity=velocity,
             bias=window.states.b[-1].copy(),
             Sigma_bias=Sigma_bias,
+            scales=window.states.s[-1].copy(),
+            Sigma_scales=newest[9:, 9:] if size == 12 else None,
             nis=nis,
             rejected=rejected,
         )
@@ -474,18 +475,3 @@ class SlidingWindowFusion:
             missing = variance - float(np.linalg.eigvalsh(out[block, block])[0])
             out[block, block] += max(missing, 0.0) * np.eye(3)
         return out
-
-
-def _bounded(covariance: Array) -> Array:
-    """Nothing is known along an axis with a huge variance, whatever it is correlated with."""
-    huge = np.diagonal(covariance) > MAX_VARIANCE
-    if not huge.any():
-        return covariance
-    out = covariance.copy()
-    out[huge, :] = out[:, huge] = 0.0
-    out[huge, huge] = MAX_VARIANCE
-    return out
-
-
-def _rejection(m: Measurement, reason: str) -> Rejection:
-    return Rejection(source_of(m), m.stamp_1_ns, m.stamp_2_ns, reason)

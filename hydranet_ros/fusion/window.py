@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.lapack import dposv
 
-from hydranet_ros.fusion import factors
+from hydranet_ros.fusion import calibration, factors
 from hydranet_ros.fusion.factors import Index, Linear, States
 from hydranet_ros.fusion.normal_equations import Block, Kernel, Layout, Quadratic
 from hydranet_ros.geometry import lie
@@ -86,22 +86,30 @@ class WindowNoise:
     start_velocity: Array  # (6,) variance of the velocity before anything is known of it
     bias_walk: float  # variance of the bias per second
     max_gap_s: float  # a velocity is not carried on for longer than this
+    scale_walk: Array | None = None  # (3,) variances of the errors of scale per second
 
 
 class Window:
     """States in the order of their stamps, the edges between them, and the prior.
 
-    A state has `dimension` 9 (pose and bias), or 6 without the bias.
+    A state has `dimension` 12 (pose, bias, errors of scale), 9 without the scales, or 6 without
+    the bias as well.
     """
 
     def __init__(
-        self, noise: WindowNoise, pose_kernel: Kernel, rotation_kernel: Kernel, with_bias: bool
+        self,
+        noise: WindowNoise,
+        pose_kernel: Kernel,
+        rotation_kernel: Kernel,
+        with_bias: bool,
+        with_scales: bool = False,
     ) -> None:
         self.noise = noise
         self.pose_kernel, self.rotation_kernel = pose_kernel, rotation_kernel
-        self.dimension = 9 if with_bias else 6
+        self.dimension = 12 if with_scales else 9 if with_bias else 6
         self.stamps: Stamps = np.zeros(0, np.int64)
-        self.states = States(np.zeros((0, 3, 3)), np.zeros((0, 3)), np.zeros((0, 3)))
+        nothing = np.zeros((0, 3))
+        self.states = States(np.zeros((0, 3, 3)), nothing, nothing, nothing)
         self.poses, self.rotations = Edges.none(6), Edges.none(3)
         self.prior = Prior(np.zeros((0, 0)), np.zeros(0))
         self._fresh = True  # nothing was marginalised yet
@@ -119,7 +127,8 @@ class Window:
         """Begin with one state and its covariance (dimension, dimension)."""
         self.stamps = np.array([stamp], np.int64)
         self._measured_until = stamp
-        self.states = States(T_c_w[None, :3, :3], T_c_w[None, :3, 3], np.zeros((1, 3)))
+        zero = np.zeros((1, 3))
+        self.states = States(T_c_w[None, :3, :3], T_c_w[None, :3, 3], zero, zero)
         self.prior = Prior(np.linalg.inv(covariance), np.zeros(self.dimension))
 
     @property
@@ -128,11 +137,12 @@ class Window:
         return len(self.prior.gradient) // self.dimension
 
     def insert(self, stamp: int, T_c_w: Array) -> None:
-        """Add a state at its place in time; its bias starts as that of the state before."""
+        """Add a state at its place in time; bias and scales start as those of the state before."""
         at = int(np.searchsorted(self.stamps, stamp))
         if at < self.covered:
             raise ValueError(f"there is no place for a state at {stamp} ns before the prior")
-        new = States(T_c_w[None, :3, :3], T_c_w[None, :3, 3], self.states.b[at - 1 : at])
+        before = self.states.b[at - 1 : at], self.states.s[at - 1 : at]
+        new = States(T_c_w[None, :3, :3], T_c_w[None, :3, 3], *before)
         self.stamps = np.concatenate([self.stamps[:at], [stamp], self.stamps[at:]])
         self.states = States(
             *(np.concatenate([s[:at], n, s[at:]]) for s, n in zip(self.states, new, strict=True))
@@ -164,10 +174,13 @@ class Window:
         """The factors by kind, and the function that linearises them all."""
         i_poses = np.searchsorted(self.stamps, self.poses.stamps)
         i_rotations = np.searchsorted(self.stamps, self.rotations.stamps)
-        with_bias = self.dimension == 9
+        with_bias, with_scales = self.dimension >= 9, self.dimension == 12
         columns = factors.ROTATIONS_AND_BIAS if with_bias else factors.TWO_ROTATIONS
+        of_poses = factors.TWO_POSES
+        if with_scales:
+            of_poses, columns = calibration.SCALED_POSES, calibration.SCALED_ROTATIONS
         blocks = [
-            Block(i_poses, factors.TWO_POSES, self.poses.information, self.pose_kernel),
+            Block(i_poses, of_poses, self.poses.information, self.pose_kernel),
             Block(i_rotations, columns, self.rotations.information, self.rotation_kernel),
         ]
         dt = self._seconds(i_rotations[:, 0], i_rotations[:, 1])
@@ -177,12 +190,18 @@ class Window:
         if with_bias:
             blocks.append(self._bias_walk())
             more.append(partial(factors.bias_walk, index=blocks[-1].states))
+        if with_scales:
+            blocks.append(self._scale_walk())
+            more.append(partial(calibration.scale_walk, index=blocks[-1].states))
         missing = self._unmeasured(i_poses)
         if missing.any():
             self._add_motion_prior(missing, blocks, more)
 
         def linearise(states: States) -> list[Linear]:
-            edges = factors.linearise_edges(states, measured, with_bias)
+            if with_scales:
+                edges = calibration.linearise_scaled(states, measured)
+            else:
+                edges = factors.linearise_edges(states, measured, with_bias)
             return [*edges, *(function(states) for function in more)]
 
         return blocks, linearise
@@ -192,6 +211,14 @@ class Window:
         variance = self.noise.bias_walk * self._seconds(k, k + 1)
         information = np.eye(3) / variance[:, None, None]
         return Block(np.stack([k, k + 1], axis=1), factors.TWO_BIASES, information)
+
+    def _scale_walk(self) -> Block:
+        if self.noise.scale_walk is None:
+            raise ValueError("errors of scale need a random walk")
+        k = np.arange(len(self) - 1)
+        variance = self.noise.scale_walk * self._seconds(k, k + 1)[:, None]
+        information = np.eye(3) / variance[:, None, :]
+        return Block(np.stack([k, k + 1], axis=1), calibration.TWO_SCALES, information)
 
     def _add_motion_prior(
         self,
@@ -240,14 +267,17 @@ class Window:
     # --- optimisation ----------------------------------------------------------------------------
 
     def _moved(self, states: States, step: Array) -> States:
-        """Perturb all states: C <- Exp(phi) C, r <- Exp(phi) r + rho, b <- b + d.
+        """Perturb all states: C <- Exp(phi) C, r <- Exp(phi) r + rho, b <- b + d, s <- s + d.
 
         To first order that is Exp(xi) T, which is all that a retraction must be.
         """
         step = step.reshape(len(self), self.dimension)
         C = lie.so3_exp(step[:, 3:6])
         r = (C @ states.r[:, :, None])[:, :, 0] + step[:, :3]
-        return States(C @ states.C, r, states.b + step[:, 6:] if self.dimension == 9 else states.b)
+        bias = states.b + step[:, 6:9] if self.dimension >= 9 else states.b
+        return States(
+            C @ states.C, r, bias, states.s + step[:, 9:] if step.shape[1] == 12 else states.s
+        )
 
     def optimise(self, max_iterations: int = 10, tolerance: float = 1e-5) -> int:
         """Minimise by Gauss-Newton, damped as by Levenberg-Marquardt only where a step fails.

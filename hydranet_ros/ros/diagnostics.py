@@ -12,7 +12,7 @@ import numpy as np
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 from rclpy.impl.rcutils_logger import RcutilsLogger
 
-from hydranet_ros.fusion.sliding_window import FusedState
+from hydranet_ros.fusion.edges import FusedState, scales
 from hydranet_ros.geometry.estimates import RelativeRotation
 from hydranet_ros.ros.qos import QualityConfig
 
@@ -197,6 +197,8 @@ class FusionHealth:
             "sigma orientation (deg)": f"{np.rad2deg(sigma[3:].max()):.3f}",
             "bias (deg/s)": " ".join(f"{v:.3f}" for v in np.rad2deg(state.bias)),
         }
+        for name, (error, of) in scales(state).items():
+            values[f"scale of {name} (%)"] = f"{100 * error:+.2f} +- {100 * of:.2f}"
         for source, recent in self._nis.items():
             values[f"NIS {source}"] = f"{np.mean(recent):.2f} over {len(recent)}"
         return values

@@ -15,9 +15,9 @@ from sensor_msgs.msg import TimeReference
 
 from hydranet_ros.errors import BadInput
 from hydranet_ros.fusion.config import FusionConfig
+from hydranet_ros.fusion.edges import FusedState
 from hydranet_ros.fusion.fusion import Fusion
 from hydranet_ros.fusion.odometry_input import OdometryInputConfig
-from hydranet_ros.fusion.sliding_window import FusedState
 from hydranet_ros.geometry.stamps import StampMatcher
 from hydranet_ros.ros.conversions import odometry_sample, rotation_from, stamp_ns
 from hydranet_ros.ros.diagnostics import FusionHealth
@@ -54,12 +54,12 @@ class FusionNode(ManagedNode[FusionNodeConfig]):
 
     def configure(self) -> None:
         """Open the topics."""
-        config = self.config
+        config, output = self.config, self.config.output
         self._fusion = Fusion(config.fusion, None, config.odometry, self._restarted, self.warn)
+        self._fusion.apply(config.fusion, smooth_s=output.smooth_s)
         self._extrinsics = Extrinsics(self, config.frames)
-        self._output = OdometryOutput(
-            self, "fused", config.frames, config.output.path, config.output.publish_tf, True
-        )
+        parts = config.frames, output.path, output.publish_tf
+        self._output = OdometryOutput(self, "fused", *parts, True)
         rotation, on_half = "relative_rotation", self._on_half
         self.subscribe(Odometry, "vo/odometry", self._on_odometry, config.input)
         self.subscribe(PoseWithCovarianceStamped, rotation, partial(on_half, 0), config.input)
@@ -84,7 +84,7 @@ class FusionNode(ManagedNode[FusionNodeConfig]):
 
     def apply(self, config: FusionNodeConfig) -> None:
         """Go on with the new settings; the estimate stays."""
-        self._fusion.apply(config.fusion, config.odometry)
+        self._fusion.apply(config.fusion, config.odometry, config.output.smooth_s)
         self._output.apply(config.output.path)
 
     # --- inputs ----------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from nav_msgs.msg import Odometry, Path
 from visualization_msgs.msg import Marker, MarkerArray
 
 from hydranet_ros.errors import HydraNetError
-from hydranet_ros.fusion.sliding_window import FusedState
+from hydranet_ros.fusion.edges import FusedState
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.estimates import change_frame
 from hydranet_ros.geometry.lie import Array
@@ -46,6 +46,9 @@ class FusedOutputConfig(Configuration):
 
     publish_tf: bool = setting(
         False, "broadcast odom_frame to base_frame; nobody else may", live=False
+    )
+    smooth_s: float = setting(
+        0.3, "odometry at its own rate goes over to a new solution within this time", 0.0, 10.0
     )
     path: PathConfig = section(PathConfig)
 

@@ -22,12 +22,12 @@ def given(command: list[str]) -> list[str]:
 
 
 def test_nodes_are_given_what_differs_from_their_defaults(tmp_path: Path) -> None:
-    config = update(DemoConfig(), {"gyro.device": "cpu", "fusion.rotation.inflation": 9.0})
+    config = update(DemoConfig(), {"gyro.device": "cpu", "fusion.gyro.inflation": 9.0})
     found = commands(Session(tmp_path, 1.0, 1.0, config), tmp_path / "bag")
     fusion = {
         "fusion.odometry:='own'",
         "fusion.max_wait_s:=30.0",
-        "fusion.rotation.inflation:=9.0",
+        "fusion.gyro.inflation:=9.0",
     }
     assert fusion <= set(given(found["fusion_node"]))
     assert {"gyro.cameras:='stereo'", "gyro.device:='cpu'"} <= set(given(found["hydranet_node"]))

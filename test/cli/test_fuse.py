@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from hydranet_ros.cli import __main__ as cli
+from hydranet_ros.datasets.recording import read_recording
 from hydranet_ros.fusion.config import FusionConfig
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.odometer import chain
@@ -136,7 +137,7 @@ def test_out_writes_everything_twice_the_same(fuse, drive: str, tmp_path: Path, 
     assert json.loads((folder / "metrics.json").read_text()) == result
     text = (folder / "config.yaml").read_text()
     assert f"# recording: drive.npz\n# mode: {mode}\n" in text
-    assert yaml.safe_load(text) == dump(FusionConfig())
+    assert yaml.safe_load(text) == dump(FusionConfig(rotation="gyro"))  # as it was found
     vo = read_trajectory(folder / "vo.txt").T_w_c
     np.testing.assert_allclose(vo, street()["T_w_c_vo"], atol=1e-6)
     fused = read_trajectory(folder / "fused.tum")
@@ -276,3 +277,36 @@ def test_help_has_an_example(capsys: pytest.CaptureFixture[str]) -> None:
         cli.main(["fuse", "--help"])
     assert stopped.value.code == 0
     assert "examples:\n  hydranet fuse" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("said", ["gyro", "hydranet"])
+def test_the_file_says_whose_rotations_it_has(fuse, tmp_path: Path, said: str) -> None:
+    file = saved(tmp_path, rotation_source=np.array(said))
+    figures(fuse(file, "--json", "--out", str(tmp_path / "out")))
+    assert yaml.safe_load((tmp_path / "out" / "config.yaml").read_text())["rotation"] == said
+    other = {"gyro": "hydranet", "hydranet": "gyro"}[said]
+    figures(fuse(file, "--json", "--rotation", other, "--out", str(tmp_path / "other")))
+    assert yaml.safe_load((tmp_path / "other" / "config.yaml").read_text())["rotation"] == other
+
+
+def test_rotations_of_nobody_known_are_refused(fuse, tmp_path: Path) -> None:
+    code, _, err = fuse(saved(tmp_path, rotation_source=np.array("mine")))
+    assert (code, "'rotation_source' is 'mine'" in err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("name", "variant", "source"),
+    [
+        ("00_gyro", "", "gyro"),
+        ("00", "", "hydranet"),
+        ("05", "", "hydranet"),
+        ("09", "", "hydranet"),
+        ("02", "blur", "hydranet"),
+        ("05", "blur", "hydranet"),
+    ],
+)
+def test_whose_rotations_are_told_by_their_covariances(
+    recordings: Path, name: str, variant: str, source: str
+) -> None:
+    recording = read_recording(recordings / f"kitti_{name}.npz", variant)
+    assert recording.rotation_source == source

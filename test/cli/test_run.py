@@ -98,13 +98,13 @@ def test_settings_are_shown_and_changed(
         (["--set", "fusion.windowsize=7"], "did you mean fusion.window_size?"),
         (["--set", "odometry=own"], "did you mean fusion.odometry?"),
         (["--set", "vo.cells=many"], "vo.cells must be a whole number"),
-        (["--config", "FILE"], "mine.yaml: fusion.rotation.infltion is not known: did you mean"),
+        (["--config", "FILE"], "mine.yaml: fusion.hydranet.infltion is not known: did you mean"),
     ],
 )
 def test_settings_that_are_not_known_are_one_line(
     tmp_path: Path, arguments: list[str], why: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "mine.yaml").write_text("fusion: {rotation: {infltion: 2}}\n")
+    (tmp_path / "mine.yaml").write_text("fusion: {hydranet: {infltion: 2}}\n")
     given = [str(tmp_path / "mine.yaml") if word == "FILE" else word for word in arguments]
     assert cli.main(["run", *given, "--out", str(tmp_path / "out")]) == 2
     error = capsys.readouterr().err

@@ -20,8 +20,8 @@ from std_srvs.srv import Trigger
 
 from hydranet_ros.errors import BadInput
 from hydranet_ros.fusion.config import FusionConfig
+from hydranet_ros.fusion.edges import FusedState
 from hydranet_ros.fusion.fusion import Fusion
-from hydranet_ros.fusion.sliding_window import FusedState
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.estimates import RelativeRotation, change_frame
 from hydranet_ros.geometry.stamps import StampMatcher

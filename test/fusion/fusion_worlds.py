@@ -22,9 +22,16 @@ NO_KERNEL = Kernel("none", 1.0)
 HONEST = {
     "odometry": "own",
     "odometry_kernel": "none",
-    "rotation": RotationModel(floor_deg=0.0, inflation=1.0, scale_noise=0.0),
+    "rotation": "hydranet",
+    "hydranet": RotationModel(floor_deg=0.0, inflation=1.0, scale_noise=0.0, bias_sigma_deg_s=0.3),
     "rotation_kernel": "none",
 }
+
+
+def honest(bias_sigma_deg_s: float = 0.3, bias_walk_deg_s: float = 0.06) -> dict[str, object]:
+    """HONEST, with another bias."""
+    model = RotationModel(0.0, 1.0, 0.0, bias_sigma_deg_s, bias_walk_deg_s)
+    return {**HONEST, "hydranet": model}
 
 
 def correlated(rng: np.random.Generator, sigmas: list[float] | np.ndarray) -> np.ndarray:

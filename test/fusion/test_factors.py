@@ -23,7 +23,9 @@ TRIPLES = np.array([[0, 1, 2], [1, 2, 3]])
 
 def random_states(rng: np.random.Generator) -> States:
     T = lie.se3_exp(rng.normal(size=(5, 6)) * [5, 5, 5, 0.5, 0.5, 0.5])
-    return States(T[:, :3, :3], T[:, :3, 3], rng.normal(size=(5, 3)) * 0.3)
+    return States(
+        T[:, :3, :3], T[:, :3, 3], rng.normal(size=(5, 3)) * 0.3, rng.normal(size=(5, 3)) * 0.05
+    )
 
 
 def relative(states: States, a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -39,14 +41,16 @@ def measured(rng: np.random.Generator, states: States, spread: float) -> np.ndar
 
 
 def perturbed(states: States, state: int, column: int, step: float) -> States:
-    """T <- Exp(xi) T, b <- b + d in one of the nine directions of a state."""
-    C, r, b = (part.copy() for part in states)
+    """T <- Exp(xi) T, b <- b + d, s <- s + d in one of the twelve directions of a state."""
+    C, r, b, s = (part.copy() for part in states)
     if column < 6:
         T = lie.se3_exp(step * np.eye(6)[column]) @ lie.se3_from(C[state], r[state])
         C[state], r[state] = T[:3, :3], T[:3, 3]
-    else:
+    elif column < 9:
         b[state, column - 6] += step
-    return States(C, r, b)
+    else:
+        s[state, column - 9] += step
+    return States(C, r, b, s)
 
 
 def check_jacobian(
@@ -57,7 +61,7 @@ def check_jacobian(
     assert jacobian.shape == (len(index), jacobian.shape[1], 3 * len(columns))
     for row, touched in enumerate(index):
         for state in range(len(states.r)):
-            for column in range(9):
+            for column in range(12):
                 ahead = linearise(perturbed(states, state, column, STEP)).residual[row]
                 behind = linearise(perturbed(states, state, column, -STEP)).residual[row]
                 expected = (ahead - behind) / (2.0 * STEP)
@@ -136,7 +140,7 @@ def test_velocity_walk(seed: int) -> None:
 def test_a_steady_motion_has_no_velocity_residual() -> None:
     velocity = np.array([0.3, -0.2, 9.0, 0.1, 0.4, -0.2])
     T = lie.se3_exp(velocity * np.array([[0.0], [0.1], [0.5]]))
-    states = States(T[:, :3, :3], T[:, :3, 3], np.zeros((3, 3)))
+    states = States(T[:, :3, :3], T[:, :3, 3], np.zeros((3, 3)), np.zeros((3, 3)))
     linear = factors.velocity_walk(
         states, TRIPLES[:1], np.full((1, 6), 1 / 0.1), np.full((1, 6), 1 / 0.4)
     )

@@ -7,14 +7,22 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fusion.fusion_worlds import HONEST, PERIOD_NS, Drive, correlated, random_walk_motion
+from fusion.fusion_worlds import (
+    HONEST,
+    PERIOD_NS,
+    Drive,
+    correlated,
+    honest,
+    random_walk_motion,
+)
 from scipy.stats import chi2
 
 from hydranet_ros.datasets.recording import read_recording
 from hydranet_ros.fusion.config import FusionConfig
+from hydranet_ros.fusion.edges import Rejection
 from hydranet_ros.fusion.error_models import OdometryModel, RotationModel
 from hydranet_ros.fusion.gating import Gate, Innovation, RelativeMotion, SourceStatistics, Turn
-from hydranet_ros.fusion.sliding_window import Rejection, SlidingWindowFusion
+from hydranet_ros.fusion.sliding_window import SlidingWindowFusion
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.estimates import RelativePose, RelativeRotation
 
@@ -132,7 +140,7 @@ def test_an_outlier_below_the_gate_is_not_believed_surely() -> None:
     """Two degrees that the gyro and the motion before disagree with, by five sigmas."""
     # Odometry that is surer than the gyro and the motion before
     world = drive(21, 5, FusionConfig(acceleration=1.0, angular_acceleration_deg=5.0))
-    fusion = SlidingWindowFusion(FusionConfig())
+    fusion = SlidingWindowFusion(FusionConfig(rotation="hydranet", visual=OdometryModel()))
     for measured in islice(world.both(), 20):
         fusion.update(*measured)
     turn, before = lie.so3_exp(np.deg2rad([0.0, 2.8, 0.0])), fusion.gate.odometry.rejected
@@ -154,11 +162,10 @@ def test_honest_sources_have_a_nis_of_their_dimension(
 ) -> None:
     """Where the motion is the greater unknown, where VO is, and with a bias of many sigmas."""
     config = FusionConfig(
-        **HONEST,
+        **honest(max(bias_deg_s or 0.0, 0.3)),
         acceleration=acceleration,
         angular_acceleration_deg=20.0 * acceleration,
         estimate_bias=bias_deg_s is not None,
-        bias_sigma_deg_s=max(bias_deg_s or 0.0, 0.3),
     )
     rng = np.random.default_rng(2)
     bias = np.tile(np.deg2rad([bias_deg_s or 0.0, 0.0, 0.0]), (300, 1))
@@ -203,7 +210,9 @@ def test_wrong_network_rotations_are_rejected_and_not_vo() -> None:
     rng = np.random.default_rng(5)
     world = drive(600, 6)
     wrong = wrong_turns(rng, 600, 0.02)
-    fusion = SlidingWindowFusion(FusionConfig(rotation=RotationModel(scale_noise=0.0)))
+    fusion = SlidingWindowFusion(
+        FusionConfig(rotation="hydranet", hydranet=RotationModel(scale_noise=0.0))
+    )
     rejected: list[Rejection] = []
     for i, (vo, rotation) in enumerate(world.both()):
         if i in wrong:
@@ -252,7 +261,11 @@ def test_a_wrong_vo_edge_moves_nothing_when_rejected() -> None:
 
 def test_a_partner_that_comes_later_unmasks_the_first() -> None:
     """A wrong rotation alone may pass; with VO of the interval at hand it is withdrawn."""
-    config = FusionConfig(angular_acceleration_deg=2000.0, rotation=RotationModel(scale_noise=0.0))
+    config = FusionConfig(
+        angular_acceleration_deg=2000.0,
+        rotation="hydranet",
+        hydranet=RotationModel(scale_noise=0.0),
+    )
     world = drive(12, 9)
     fusion = SlidingWindowFusion(config)
     for vo, rotation in list(world.both())[:11]:

@@ -9,6 +9,7 @@ import pytest
 
 from hydranet_ros.errors import BadInput
 from hydranet_ros.fusion.config import FusionConfig
+from hydranet_ros.fusion.error_models import OdometryModel
 from hydranet_ros.fusion.fusion import Fusion
 from hydranet_ros.fusion.odometry_input import OdometryInputConfig, OdometryReader
 from hydranet_ros.fusion.twist_agreement import OdometrySample
@@ -85,11 +86,11 @@ def test_what_stands_in_for_a_covariance_is_per_time(rate_hz: float) -> None:
 
 @pytest.mark.parametrize("rate_hz", [10.0, 50.0])
 def test_floors_of_the_error_models_are_per_time(rate_hz: float) -> None:
-    config = FusionConfig(odometry="wheels")
+    model = OdometryModel()
     motions = read(drive(round(rate_hz) + 1, rate_hz, SIGMA * 1e-12))[1:]
-    total = sum(config.wheels.covariance(m)[0, 0] for m in motions if m is not None)
-    floor = 10 * config.wheels.floor_m**2
-    assert total == pytest.approx(floor + config.wheels.scale * 10 * 0.05**2, rel=1e-3) or (
+    total = sum(model.covariance(m)[0, 0] for m in motions if m is not None)
+    floor = 10 * model.floor_m**2
+    assert total == pytest.approx(floor + model.scale * 10 * 0.05**2, rel=1e-3) or (
         total == pytest.approx(floor, rel=1e-3)
     )
 

@@ -13,7 +13,7 @@ pytest.importorskip("torch", reason="rotations from images need torch")
 
 from hydranet_ros.datasets.kitti import KittiFolder
 from hydranet_ros.errors import BadInput
-from hydranet_ros.fusion.sliding_window import FusedState
+from hydranet_ros.fusion.edges import FusedState
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.camera import Camera, Frame, Image
 from hydranet_ros.geometry.estimates import RelativeRotation

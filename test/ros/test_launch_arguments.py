@@ -233,6 +233,8 @@ def test_arguments_choose_the_nodes(nodes: Any) -> None:
     assert nodes().keys() == three
     assert nodes(odometry="wheels").keys() == three - {"stereo_vo_node"}
     assert nodes(bag="street").keys() == three | {"player_node"}
+    one = nodes(odometry="wheels", image="/camera/image_raw", odom="/odom")
+    assert parameters(one["hydranet_node"])["gyro.cameras"] == "mono"
 
 
 def test_arguments_reach_all_nodes(nodes: Any) -> None:

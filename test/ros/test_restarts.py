@@ -41,7 +41,7 @@ def world(weights: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
     rig = StereoRig(bench, street.camera, frames[0].left.shape)
     fused, vo = bench.hear(Odometry, "fused/odometry"), bench.hear(Odometry, "vo/odometry")
     # The untrained network knows nothing: it must not outweigh VO when they disagree.
-    fusion = [*REMAPS, "-p", "fusion.max_wait_s:=2.0", "-p", "fusion.rotation.inflation:=1e4"]
+    fusion = [*REMAPS, "-p", "fusion.max_wait_s:=2.0", "-p", "fusion.gyro.inflation:=1e4"]
     net = [*REPLAY, "-p", f"gyro.weights:={weights}", "-p", "gyro.cameras:=stereo"]
     try:
         with processes(
