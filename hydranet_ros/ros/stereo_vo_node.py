@@ -1,8 +1,8 @@
 """stereo_vo_node: rectified stereo pairs in, odometry out.
 
 A message tells where the base is after a motion that was measured, since the message before it. At
-a start no motion leads to the pose: the first frame, or the one from which it goes on after a
-loss, has variance 9999 in the twist. Frames that cannot be used are bridged without a message.
+a start (the first frame, or the one after a loss) no motion leads to the pose: the variances of the
+twist are 9999. Frames that cannot be used are bridged without a message.
 """
 
 from __future__ import annotations
@@ -99,10 +99,9 @@ class StereoVONode(ManagedNode[StereoVONodeConfig]):
 
     def _odometry(self, camera: Any) -> StereoVO:
         assert isinstance(camera, StereoCamera)
-        vo = self._vo
-        if vo is None or vo.camera != camera:
-            vo = self._vo = StereoVO(camera, self.config.vo)
-        return vo
+        if self._vo is None or self._vo.camera != camera:
+            self._vo = StereoVO(camera, self.config.vo)
+        return self._vo
 
     def _publish(self, stamp_ns: int, T_b_c: Array, motion: RelativePose | None) -> None:
         velocity = Sigma = None
