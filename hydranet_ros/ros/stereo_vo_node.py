@@ -1,8 +1,8 @@
 """stereo_vo_node: rectified stereo pairs in, odometry out.
 
 A message tells where the base is after a motion that was measured, since the message before it. At
-a start (the first frame, or the one after a loss) no motion leads to the pose: the variances of the
-twist are 9999. Frames that cannot be used are bridged without a message.
+a start (the first frame, or the one after a loss) no motion leads to the pose: the twist has
+variances of 9999. Frames that cannot be used are bridged without a message.
 """
 
 from __future__ import annotations
