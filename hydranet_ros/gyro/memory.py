@@ -198,7 +198,9 @@ class Memory:
             self.begin(image, rotation.stamp_2_ns, right)
             return None
         if found.points < self.config.keep_share * len(self._tracks):
-            self._move_on(image, rotation.stamp_2_ns, right, self._search(solution))
+            if len(self._frames) >= _LEAST_FRAMES:  # depths are carried over
+                solution = self._search(solution)
+            self._move_on(image, rotation.stamp_2_ns, right, solution)
         return found
 
     def _contradicts(self) -> bool:

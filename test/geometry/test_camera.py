@@ -261,11 +261,15 @@ def test_a_cell_is_the_mean_of_its_pixels(rows, columns, cell, k):
 
 
 @pytest.mark.parametrize(("camera", "shape"), KITTI_CAMERAS)
-def test_kitti_fills_the_default_grid(camera, shape):
-    assert GRID.seen_by(camera, shape).all()
-    # and two rows more above and below or four columns more on the left would not fit
-    assert not CanonicalGrid(rows=52).seen_by(camera, shape).any(axis=1)[[0, -1]].any()
-    assert not CanonicalGrid(columns=168).seen_by(camera, shape).any(axis=0)[0]
+def test_a_covering_grid_holds_all_that_a_camera_sees(camera, shape):
+    grid = GRID.covering(camera, shape)
+    assert grid.rows % 8 == 0
+    assert grid.columns % 8 == 0
+    seen = grid.seen_by(camera, shape)
+    wider = CanonicalGrid(grid.rows + 16, grid.columns + 16).seen_by(camera, shape)
+    assert seen.sum() == wider.sum()  # nothing more is to be seen beyond it
+    smaller = CanonicalGrid(grid.rows - 8, grid.columns).seen_by(camera, shape)
+    assert smaller.sum() < seen.sum()
 
 
 @given(
