@@ -207,6 +207,7 @@ class Predictor:
 # --- traces --------------------------------------------------------------------------------------
 
 
+_MOST_TRACES = 4  # of grids of different sizes
 _LARGEST_BATCH = 2  # one frame, or one of each camera; larger batches have larger operations
 
 
@@ -227,6 +228,8 @@ class Traced:
             return self._model(*inputs)
         shapes = tuple(each.shape for each in inputs)
         if shapes not in self._traces:
+            while len(self._traces) >= _MOST_TRACES:  # cameras come and go, memory does not
+                self._traces.pop(next(iter(self._traces)))
             self._traces[shapes] = self._trace(inputs)
         return self._traces[shapes](*inputs)
 

@@ -14,7 +14,7 @@ from hydranet_ros.gyro.config import Calibration, preset
 from hydranet_ros.gyro.grid import FlowInputs
 from hydranet_ros.gyro.network import HydraNet
 from hydranet_ros.gyro.prediction import combine, combine_stereo
-from hydranet_ros.gyro.predictor import Predictor, network_input
+from hydranet_ros.gyro.predictor import Predictor, Traced, network_input
 from hydranet_ros.gyro.weights import Weights, save_weights
 
 ROWS, COLUMNS = 48, 160
@@ -285,3 +285,12 @@ def test_a_failing_compiler_is_one_line(model, flow, monkeypatch):
         warnings.simplefilter("ignore")
         with pytest.raises(HydraNetError, match=r"^compile is asked for but fails here \(.*\)"):
             predictor.predict(flow)
+
+
+def test_only_a_few_traces_are_kept():
+    """A stream of images of ever other sizes must not fill the memory."""
+    traced = Traced(torch.nn.Identity())
+    for size in range(1, 12):
+        x = torch.ones(1, size)
+        torch.testing.assert_close(traced(x), x)
+    assert len(traced._traces) <= 4
