@@ -31,7 +31,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from hydranet_ros.gyro.grid import CanonicalGrid
+from hydranet_ros.gyro.grid import WELL_TEXTURED, CanonicalGrid
 
 _EPIPOLE = 0.02  # where |d| is less, at the epipole, the direction of d means little
 _NOISE = 5e-4  # of flow, a seventh of a pixel of the canonical image
@@ -61,9 +61,8 @@ _LEAST_INFORMATION = 1e-7  # per unit of weight: without any flow, steps are 0
 _CELLS_PER_ERROR = 40.0  # errors of this many neighbouring cells are one error
 _PRIOR_SIGMA_RAD = 0.05  # a covariance never exceeds this
 
-# Flow covariance from texture: S = _WELL / (G + noise), G the structure tensor of the cell.
+# Flow covariance from texture: S = WELL_TEXTURED / (G + noise), G the cell's structure tensor.
 _NOISE_GRADIENT = 4.0  # grey levels^2 per pixel^2: what sensor noise adds to the tensor
-_WELL_TEXTURED = 20.0  # its eigenvalues in a cell whose flow is known well
 _LEAST_VARIANCE = 0.3  # no cell is better than this: flow is smooth, patches overlap
 
 
@@ -146,7 +145,7 @@ def flow_spread(texture: Tensor) -> Tensor:
     """The covariance S of flow from the structure tensor, both (batch, 3, ...) as xx, xy, yy."""
     xx, xy, yy = texture.unbind(dim=1)
     xx, yy = xx + _NOISE_GRADIENT, yy + _NOISE_GRADIENT
-    scale = _WELL_TEXTURED / (xx * yy - xy * xy).clamp_min(1e-3)
+    scale = WELL_TEXTURED / (xx * yy - xy * xy).clamp_min(1e-3)
     return torch.stack(
         [scale * yy + _LEAST_VARIANCE, -scale * xy, scale * xx + _LEAST_VARIANCE], dim=1
     )
@@ -334,7 +333,7 @@ def _some(cells: Cells, count: int) -> Cells:
     n = int(cells.points.shape[2])  # a tensor, while a trace is made
     if n <= count:
         return cells
-    textured = cells.spread[:, 0] + cells.spread[:, 2] < 2.0 * _WELL_TEXTURED
+    textured = cells.spread[:, 0] + cells.spread[:, 2] < 2.0 * WELL_TEXTURED
     order = cells.valid[:, 0] * (1.0 + textured.to(cells.valid.dtype)) + _shuffled(
         n, cells.points.device, cells.points.dtype
     )

@@ -300,7 +300,7 @@ class DeviceFlow:
     def download(self, first: Tensor, second: Tensor) -> GridFlow:
         """The flow between two warped images, as NumPy."""
         flow = self.to_grid(farneback(first, second, self.config))[0]
-        return GridFlow(flow.cpu().numpy(), self.view.mask)
+        return GridFlow(flow.cpu().numpy(), self.view.mask, cell=self.view.grid.cell)
 
     def _warp(self, images: Tensor) -> Tensor:
         return self._columns(self._rows(images, -2), -1)

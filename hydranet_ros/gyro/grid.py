@@ -24,6 +24,7 @@ Field = NDArray[np.float32]
 LEAST_PX = 32  # rows and columns that a flow method needs
 PIXELS_PER_CELL = 3
 MARGIN_CELLS = 8
+WELL_TEXTURED = 20.0  # eigenvalues of a structure tensor where flow is known well
 GRID_STEP = 8  # a network halves the grid three times
 # A grid reaches as far as its camera sees, and no further than this from the axis: 100 x 80 deg.
 WIDEST, HIGHEST = 1.19, 0.84
@@ -226,7 +227,8 @@ class CanonicalView:
     def _average(self, normalised: Field) -> GridFlow:
         mean = self.to_cells(normalised)
         mean[~self.mask] = 0.0
-        return GridFlow(np.ascontiguousarray(np.moveaxis(mean, -1, 0)), self.mask)
+        flow = np.ascontiguousarray(np.moveaxis(mean, -1, 0))
+        return GridFlow(flow, self.mask, cell=self.grid.cell)
 
     def to_cells(self, pixels: Field) -> Field:
         """Pixels of the canonical image, with channels or without -> their mean over each cell."""

@@ -24,14 +24,12 @@ from hydranet_ros.errors import HydraNetError
 from hydranet_ros.geometry.estimates import RelativeRotation
 from hydranet_ros.gyro.config import FLOW_CHANNELS, Calibration
 from hydranet_ros.gyro.device import choose_device
-from hydranet_ros.gyro.grid import FlowInputs
+from hydranet_ros.gyro.grid import WELL_TEXTURED, FlowInputs
 from hydranet_ros.gyro.network import HydraNet, HydraOutput
 from hydranet_ros.gyro.prediction import Prediction, combine, combine_stereo
 from hydranet_ros.gyro.weights import Weights, load_weights
 
 ArrayOrTensor = NDArray[Any] | Tensor
-
-_WELL_TEXTURED = 20.0  # of a structure tensor, where none is known
 
 
 def network_input(
@@ -57,7 +55,7 @@ def network_input(
     parts = [flow, known.to(flow.dtype)]
     if channels == FLOW_CHANNELS:
         if texture is None:
-            well = flow.new_tensor([_WELL_TEXTURED, 0.0, _WELL_TEXTURED]).view(1, 3, 1, 1)
+            well = flow.new_tensor([WELL_TEXTURED, 0.0, WELL_TEXTURED]).view(1, 3, 1, 1)
             texture = well.expand(len(flow), -1, *flow.shape[2:])
         if texture.shape != (flow.shape[0], 3, *flow.shape[2:]):
             raise ValueError(

@@ -86,14 +86,10 @@ def open_predictor(config: GyroConfig | None = None) -> Predictor:
 
 
 def warm_up(
-    predictor: Predictor, cameras: Literal["mono", "stereo"], shape: tuple[int, int] | None = None
+    predictor: Predictor, cameras: Literal["mono", "stereo"], shape: tuple[int, int]
 ) -> None:
-    """Predict on nothing: the first predictions take long, and frames should not wait.
-
-    `shape` is that of the camera's grid, where the camera is known.
-    """
-    rows, columns = shape or predictor.model.config.input_shape[1:]
-    nothing = FlowInputs(np.zeros((1, 2, rows, columns), dtype=np.float32))
+    """Predict on nothing, on a grid of this shape: the first predictions take long."""
+    nothing = FlowInputs(np.zeros((1, 2, *shape), dtype=np.float32))
     for _ in range(WARM_UP):
         if cameras == "stereo":
             predictor.predict_stereo(nothing, nothing)

@@ -23,7 +23,7 @@ from hydranet_ros.geometry.camera import Image, StereoCamera
 from hydranet_ros.geometry.lie import Array
 from hydranet_ros.geometry.trajectory import read_npz
 from hydranet_ros.gyro.flow import FlowConfig, FlowEstimator, farneback
-from hydranet_ros.gyro.grid import CanonicalGrid, CanonicalView, GridFlow
+from hydranet_ros.gyro.grid import WELL_TEXTURED, CanonicalGrid, CanonicalView, GridFlow
 from hydranet_ros.simulation.config import StreetConfig
 from hydranet_ros.simulation.street import LEFT, Street
 from hydranet_ros.training.config import TrainingConfig
@@ -31,7 +31,6 @@ from hydranet_ros.training.unreadable import KINDS
 from hydranet_ros.training.worlds import WorldConfig, open_world
 
 CELL_CHANNELS = 6  # of what is stored of a pair
-WELL_TEXTURED = 20.0  # of exact flow, which has no images
 _STRONGEST = 6e4  # texture that float16 can hold
 LARGEST_PAIRS = 2 << 30  # bytes: all pairs of a sequence of KITTI
 

@@ -16,11 +16,10 @@ from hydranet_ros.simulation.building import Building
 from hydranet_ros.simulation.config import BuildingConfig, Carrier, Place, StreetConfig
 from hydranet_ros.simulation.sensor import SensorConfig
 from hydranet_ros.simulation.street import Street
-from hydranet_ros.training.streets import random_street, strange_street
+from hydranet_ros.training.streets import STREETS_PER_TEXTURE, random_street, strange_street
 
 WorldConfig = StreetConfig | BuildingConfig
 
-WORLDS_PER_TEXTURE = 20  # textures take longer to make than a motion to render
 _STRANGE = 100_000  # number of the first strange world
 _STREETS = 1.0 / 3.0
 _MOST_PIXELS = 300_000  # of an image: keeps the time of a frame in bounds
@@ -110,7 +109,7 @@ def _building(rng: np.random.Generator, seed: int, number: int, frames: int) -> 
         clutter=float(rng.uniform(0.1, 1.0)),
         people=int(rng.integers(1, 5)) if rng.random() < 0.5 else 0,
         blank=float(rng.uniform(0.0, 0.6)),
-        texture_seed=1000 * seed + number // WORLDS_PER_TEXTURE,
+        texture_seed=1000 * seed + number // STREETS_PER_TEXTURE,
         texture_contrast=float(rng.uniform(0.5, 1.5)),
         blur_sigma_px=float(rng.uniform(0.2, 0.9)),
         shutter_s=_shutter_s(rng, rate_hz, 0.35),
