@@ -129,7 +129,9 @@ class RelativeRotation:
     """C_2_1 between two stamps, with the covariance of its left perturbation in rad^2.
 
     `epistemic` is the part of `Sigma_2_1` that comes from the model not knowing the input; the
-    rest is aleatoric. None where the source does not tell them apart.
+    rest is aleatoric. `persistent` is the part that the next estimates share, as a rate error that
+    lasts for `persistent_s` seconds would make them; the rest is white. None where the source does
+    not tell them apart.
     """
 
     C_2_1: Array
@@ -137,14 +139,19 @@ class RelativeRotation:
     stamp_1_ns: int
     stamp_2_ns: int
     epistemic: Array | None = None
+    persistent: Array | None = None
+    persistent_s: float = 0.0
 
     def __post_init__(self) -> None:
         _check_stamps(self.stamp_1_ns, self.stamp_2_ns)
         object.__setattr__(self, "C_2_1", checked_rotation(self.C_2_1, "C_2_1"))
         object.__setattr__(self, "Sigma_2_1", checked_covariance(self.Sigma_2_1, 3, "Sigma_2_1"))
-        if self.epistemic is not None:
-            part = _checked_part(self.epistemic, self.Sigma_2_1, "epistemic")
-            object.__setattr__(self, "epistemic", part)
+        for name in ("epistemic", "persistent"):
+            part = getattr(self, name)
+            if part is not None:
+                object.__setattr__(self, name, _checked_part(part, self.Sigma_2_1, name))
+        if self.persistent is not None and not 0.0 < self.persistent_s < np.inf:
+            raise ValueError(f"persistent_s must be a time above 0, got {self.persistent_s!r}")
 
     @property
     def seconds(self) -> float:
