@@ -1,4 +1,5 @@
 # make test [ROS=kilted|jazzy] [PYTHON=python3.12]    build the environment, run the whole suite
+#           [WORKERS=2]                               in so many processes
 # make test-slow                                      the tests that take minutes
 # make test-faults                                    the whole fault suite, and its table
 # make demo [DEMO='--source DIR']                     the nodes on the simulated street
@@ -8,6 +9,7 @@
 
 PYTHON ?= python3
 ROS ?= kilted
+WORKERS ?= 2
 
 # A sourced ROS 2 wins over the wheels: its rclpy is seen through the system site packages.
 ifneq ($(ROS_DISTRO),)
@@ -34,8 +36,9 @@ unexport _ROS_WHEELS_BOOTSTRAP_COMPLETE
 
 .PHONY: env test test-slow test-faults demo lint clean
 
+# Files of tests are shared out to WORKERS processes.
 test: $(READY)
-	$(PYTEST)
+	$(PYTEST) -n $(WORKERS) --dist loadfile
 
 test-slow: $(READY)
 	$(PYTEST) -m slow

@@ -107,7 +107,7 @@ setup(
         "learning": ["torch>=2.4", "safetensors>=0.4"],
         "bags": ["rosbags>=0.11"],
         "report": ["matplotlib>=3.8"],
-        "test": ["pytest<9", "hypothesis", "transforms3d"],
+        "test": ["pytest<9", "pytest-xdist", "hypothesis", "transforms3d"],
         "lint": ["ruff", "mypy", "types-PyYAML", "types-tqdm"],
     },
     entry_points={

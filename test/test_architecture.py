@@ -277,3 +277,12 @@ def test_the_checker_sees_what_is_put_into_a_copy_of_the_house(tmp_path: Path) -
     assert "training has no __init__.py" in new
     assert "geometry/lie.py: geometry must not import cli" in new
     assert "cycle between" in new
+
+
+def test_the_tests_that_are_named_for_faults_are_there() -> None:
+    page = (ROOT / "test" / "faults" / "README.md").read_text(encoding="utf-8")
+    named = re.findall(r"`([\w/]+\.py)::(\w+)`", page)
+    assert len(named) > 50
+    for file, name in named:
+        text = (ROOT / "test" / file).read_text(encoding="utf-8")
+        assert f"\ndef {name}(" in text, f"{file} has no {name}"

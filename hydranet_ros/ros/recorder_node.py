@@ -14,7 +14,7 @@ import time
 from dataclasses import dataclass
 from functools import partial
 from threading import Event
-from typing import Literal
+from typing import Any, Literal
 
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
@@ -30,6 +30,8 @@ from hydranet_ros.settings import Configuration, setting
 
 DEPTH = 1000
 POLL_S = 0.05
+# After a signal to end, what waits is taken until it was silent for so long; topics may go on.
+QUIET_S, REST_S = 0.2, 1.0
 # Told by the clock and not by what happens: no sign of life.
 BACKGROUND = "/diagnostics"
 
@@ -60,6 +62,7 @@ class RecorderNode(Node):
         super().__init__("recorder_node")
         self.config = Parameters(self, RecorderConfig).config
         self._stop = stop
+        self._subscribed: dict[str, Any] = {}
         self._ready = False
         self._heard: float | None = None
 
@@ -67,14 +70,28 @@ class RecorderNode(Node):
         """Listen until it is stopped, or until it has become silent."""
         for entry in self.config.topics:
             self._listen(entry, bag)
+        awaited = [self.resolve_topic_name(name) for name in self.config.awaited if name]
+        for topic in awaited:
+            if topic not in self._subscribed:
+                raise HydraNetError(f"parameter awaited: {topic} is not one of topics")
         executor = SingleThreadedExecutor()
         executor.add_node(self)
         try:
             while not self._stop.is_set() and not self._idle():
                 executor.spin_once(timeout_sec=POLL_S)
-                self._tell_when_ready()
+                self._tell_when_ready(awaited)
+            self._take_the_rest(executor, bag)
         finally:
             executor.shutdown()
+
+    def _take_the_rest(self, executor: SingleThreadedExecutor, bag: BagWriter) -> None:
+        """What had arrived before the end is written, too."""
+        began = last = time.monotonic()
+        written = bag.count
+        while (now := time.monotonic()) < min(last + QUIET_S, began + REST_S):
+            executor.spin_once(timeout_sec=POLL_S)
+            if bag.count > written:
+                written, last = bag.count, now
 
     def _listen(self, entry: str, bag: BagWriter) -> None:
         name, _, kind = entry.partition(" ")
@@ -83,7 +100,9 @@ class RecorderNode(Node):
             raise HydraNetError(f"parameter topics: '{entry}' is not a topic and a known type")
         topic = self.resolve_topic_name(name)
         heard = partial(self._hear, topic, kind, bag)
-        self.create_subscription(message, name, heard, QoSProfile(depth=DEPTH), raw=True)
+        self._subscribed[topic] = self.create_subscription(
+            message, name, heard, QoSProfile(depth=DEPTH), raw=True
+        )
 
     def _hear(
         self, topic: str, kind: str, bag: BagWriter, data: bytes, about_it: dict[str, int]
@@ -98,9 +117,10 @@ class RecorderNode(Node):
             return False
         return time.monotonic() - self._heard > self.config.idle_s
 
-    def _tell_when_ready(self) -> None:
-        awaited = [name for name in self.config.awaited if name]
-        if not self._ready and all(self.count_publishers(name) for name in awaited):
+    def _tell_when_ready(self, awaited: list[str]) -> None:
+        # Matched, and not only known: until then what is published goes by.
+        matched = (self._subscribed[topic].get_publisher_count() for topic in awaited)
+        if not self._ready and all(matched):
             self._ready = True
             print("ready", flush=True)
 

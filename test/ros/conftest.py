@@ -5,20 +5,43 @@ Images have the shared memory that the launch files give them.
 
 from __future__ import annotations
 
+import atexit
+import fcntl
 import os
+import shutil
 import tempfile
 from importlib.util import find_spec
 from pathlib import Path
+from typing import IO
 
 import pytest
 
 from hydranet_ros.ros import environment
 
-os.environ["ROS_DOMAIN_ID"] = str(1 + os.getpid() % 100)
+
+def free_domain() -> tuple[int, IO[bytes]]:
+    """A domain that no other test process on this machine is in, and the lock that keeps it."""
+    for step in range(100):
+        domain = 1 + (os.getpid() + step) % 100
+        lock = (Path(tempfile.gettempdir()) / f"hydranet_ros_test_domain_{domain}").open("wb")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.close()
+            continue
+        return domain, lock
+    raise RuntimeError("a hundred test processes are in all of the domains")
+
+
+DOMAIN, LOCK = free_domain()
+atexit.register(LOCK.close)
+os.environ["ROS_DOMAIN_ID"] = str(DOMAIN)
 os.environ["ROS_AUTOMATIC_DISCOVERY_RANGE"] = "LOCALHOST"
 if find_spec("rclpy"):
     os.environ.update(environment.fast_dds_profile())
-os.environ.setdefault("ROS_LOG_DIR", tempfile.mkdtemp(prefix="hydranet_ros_log_"))
+if "ROS_LOG_DIR" not in os.environ:
+    os.environ["ROS_LOG_DIR"] = tempfile.mkdtemp(prefix="hydranet_ros_log_")
+    atexit.register(shutil.rmtree, os.environ["ROS_LOG_DIR"], ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

@@ -82,7 +82,7 @@ def test_a_manager_leads_a_node_through_its_states(bench: Bench, tmp_path: Path)
             (Transition.TRANSITION_ACTIVATE, State.PRIMARY_STATE_ACTIVE),
         ):
             change(bench, "fusion_node", transition)
-            assert state(bench, "fusion_node") == reached
+            assert state(bench, "fusion_node") == reached, nodes["fusion_node"].log
         assert nodes["fusion_node"].interrupt()[0] == 0, nodes["fusion_node"].log
 
 
@@ -384,15 +384,20 @@ def test_a_node_that_still_starts_is_interrupted(
 
 def test_a_terminated_recorder_keeps_what_it_has(bench: Bench, tmp_path: Path) -> None:
     out = tmp_path / "bag"
-    topic = "-p", "topics:=['/kept nav_msgs/msg/Odometry']", "-p", f"out:={out}"
+    topics = "-p", "topics:=['/kept nav_msgs/msg/Odometry']", "-p", "awaited:=['/kept']"
     sent = bench.publisher(Odometry, "/kept")
-    with processes(tmp_path, recorder_node=topic) as nodes:
-        assert bench.spin_until(sent.get_subscription_count, 30.0)
+    with processes(tmp_path, recorder_node=[*topics, "-p", f"out:={out}"]) as nodes:
+        recorder = nodes["recorder_node"]
+        assert bench.spin_until(
+            lambda: sent.get_subscription_count() and "ready" in recorder.log, 60.0
+        )
+        recorder.process.send_signal(signal.SIGSTOP)  # too busy to write down what comes
         for _ in range(5):
             sent.publish(Odometry())
             bench.spin(0.1)
-        nodes["recorder_node"].process.send_signal(signal.SIGTERM)
-        assert nodes["recorder_node"].process.wait(timeout=20.0) == 0
+        recorder.process.send_signal(signal.SIGTERM)
+        recorder.process.send_signal(signal.SIGCONT)
+        assert recorder.process.wait(timeout=20.0) == 0
     assert len(list(read_messages(out))) == 5
 
 
