@@ -70,10 +70,9 @@ class RecorderNode(Node):
         """Listen until it is stopped, or until it has become silent."""
         for entry in self.config.topics:
             self._listen(entry, bag)
-        awaited = [self.resolve_topic_name(name) for name in self.config.awaited if name]
-        for topic in awaited:
-            if topic not in self._subscribed:
-                raise HydraNetError(f"parameter awaited: {topic} is not one of topics")
+        awaited = [self.resolve_topic_name(n) for n in self.config.awaited if n]
+        if missing := set(awaited) - set(self._subscribed):
+            raise HydraNetError(f"parameter awaited: {min(missing)} is not one of topics")
         executor = SingleThreadedExecutor()
         executor.add_node(self)
         try:
@@ -86,8 +85,8 @@ class RecorderNode(Node):
 
     def _take_the_rest(self, executor: SingleThreadedExecutor, bag: BagWriter) -> None:
         """What had arrived before the end is written, too."""
-        began = last = time.monotonic()
         written = bag.count
+        began = last = time.monotonic()
         while (now := time.monotonic()) < min(last + QUIET_S, began + REST_S):
             executor.spin_once(timeout_sec=POLL_S)
             if bag.count > written:
@@ -119,8 +118,7 @@ class RecorderNode(Node):
 
     def _tell_when_ready(self, awaited: list[str]) -> None:
         # Matched, and not only known: until then what is published goes by.
-        matched = (self._subscribed[topic].get_publisher_count() for topic in awaited)
-        if not self._ready and all(matched):
+        if not self._ready and all(self._subscribed[n].get_publisher_count() for n in awaited):
             self._ready = True
             print("ready", flush=True)
 
