@@ -9,6 +9,7 @@ import atexit
 import fcntl
 import os
 import shutil
+import sys
 import tempfile
 from importlib.util import find_spec
 from pathlib import Path
@@ -39,6 +40,8 @@ os.environ["ROS_DOMAIN_ID"] = str(DOMAIN)
 os.environ["ROS_AUTOMATIC_DISCOVERY_RANGE"] = "LOCALHOST"
 if find_spec("rclpy"):
     os.environ.update(environment.fast_dds_profile())
+# Launch files start nodes with the python3 of the environment.
+os.environ["PATH"] = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
 if "ROS_LOG_DIR" not in os.environ:
     os.environ["ROS_LOG_DIR"] = tempfile.mkdtemp(prefix="hydranet_ros_log_")
     atexit.register(shutil.rmtree, os.environ["ROS_LOG_DIR"], ignore_errors=True)
