@@ -21,8 +21,9 @@ Points = NDArray[np.float32]  # (n, 2) pixels
 
 _LARGEST_PX = 1400  # a larger image is halved
 _BORDER_PX = 8  # no points so near to the edge
-_SPACING = 0.6  # least distance of points, relative to that of a square lattice of as many
+_SPACING = 0.9  # least distance of points, relative to that of a square lattice of as many
 _QUALITY = 0.003  # of the weakest corner, relative to the best
+_CORNER_PX = 3  # edge of the patch whose structure tensor tells a corner
 _ITERATIONS, _PRECISION_PX = 15, 0.01
 _STEREO_LEVELS = 4  # of the pyramid: disparities are not known beforehand
 _ROWS_APART_PX = 1.0  # of rectified images, at the most
@@ -35,7 +36,7 @@ class TrackConfig(Configuration):
 
     points: int = setting(200, "points of a reference image", 30, 2000)
     window_px: int = setting(15, "edge of the patch that is followed, odd", 7, 63)
-    levels: int = setting(2, "how often the image is halved when a point is looked for", 0, 6)
+    levels: int = setting(1, "how often the image is halved when a point is looked for", 0, 6)
     return_px: float = setting(
         0.7, "a point that is followed there and back must end so near to its start", 0.05, 10.0
     )
@@ -124,14 +125,16 @@ class Tracks:
         wanted = self.config.points - len(taken)
         if wanted < 0.1 * self.config.points:
             return np.zeros((0, 2), dtype=np.float32)
-        distance = int(_SPACING * np.sqrt(self._image.size / self.config.points))
-        free = np.zeros(self._image.shape, dtype=np.uint8)
-        b = _BORDER_PX
-        free[b:-b, b:-b] = 255
+        side = max(int(_SPACING * np.sqrt(self._image.size / self.config.points)), 2)
+        strength = cv2.cornerMinEigenVal(self._image, _CORNER_PX)
+        weakest = _QUALITY * float(strength.max())
         for x, y in taken.astype(int):
-            free[max(y - distance, 0) : y + distance, max(x - distance, 0) : x + distance] = 0
-        found = cv2.goodFeaturesToTrack(self._image, wanted, _QUALITY, distance, mask=free)
-        return np.zeros((0, 2), np.float32) if found is None else found[:, 0].astype(np.float32)
+            strength[max(y - side, 0) : y + side, max(x - side, 0) : x + side] = 0.0
+        best = _strongest(strength[_BORDER_PX:-_BORDER_PX, _BORDER_PX:-_BORDER_PX], side)
+        best += _BORDER_PX
+        size = strength[best[:, 1], best[:, 0]]
+        order = np.argsort(-size, kind="stable")[:wanted]
+        return best[order][size[order] > weakest].astype(np.float32)
 
     def _like_reference(self, image: Image) -> Image:
         """As bright as the reference image: cameras change their exposure."""
@@ -144,7 +147,7 @@ class Tracks:
         self, now: Image, guess: Points, levels: int
     ) -> tuple[Points, NDArray[np.bool_]]:
         there, ok = self._flow(self._image, now, self._start, guess, levels)
-        back, also = self._flow(now, self._image, there, self._start, levels)
+        back, also = self._flow(now, self._image, there, self._start, 0)
         height, width = now.shape
         x, y = there.T
         inside = (x > 3) & (y > 3) & (x < width - 4) & (y < height - 4)
@@ -172,3 +175,16 @@ class Tracks:
             flags=cv2.OPTFLOW_USE_INITIAL_FLOW,
         )
         return np.asarray(there[:, 0], dtype=np.float32), status[:, 0] > 0
+
+
+def _strongest(strength: NDArray[np.float32], side: int) -> NDArray[np.int64]:
+    """(n, 2) x, y: the largest value of each square of so many pixels, where it is a peak."""
+    rows, columns = strength.shape[0] // side, strength.shape[1] // side
+    squares = strength[: rows * side, : columns * side].reshape(rows, side, columns, side)
+    each = squares.swapaxes(1, 2).reshape(rows * columns, side * side).argmax(axis=1)
+    place = np.arange(rows * columns)
+    y = place // columns * side + each // side
+    x = place % columns * side + each % side
+    # Beside the edge of a square the largest may be the slope of a corner of the next one.
+    peak = strength[y, x] >= cv2.dilate(strength, None)[y, x]  # type: ignore[call-overload]
+    return np.stack([x, y], axis=1)[peak]
