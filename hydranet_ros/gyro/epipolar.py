@@ -36,7 +36,7 @@ from hydranet_ros.gyro.grid import WELL_TEXTURED, CanonicalGrid
 _EPIPOLE = 0.02  # where |d| is less, at the epipole, the direction of d means little
 _NOISE = 5e-4  # of flow, a seventh of a pixel of the canonical image
 _DIRECTIONS = 64  # spread over half of the sphere: no direction is further than 12 deg from one
-_COARSE_CELLS, _FINE_CELLS = 128, 400  # to choose directions by; to solve for them
+_COARSE_CELLS, _FINE_CELLS = 128, 256  # to choose directions by; to solve for them
 # A robust scale for each step: wide at first, to be caught; narrow in the end, to be exact.
 _ROTATION_SCALES = (0.3, 0.1, 0.03, 0.015)  # as if there were no parallax
 # With the direction of motion held. Where parallax is large only wide scales see it, where it is
@@ -44,13 +44,13 @@ _ROTATION_SCALES = (0.3, 0.1, 0.03, 0.015)  # as if there were no parallax
 _HELD_STAGES = ((0.1, 0.03), (0.01,), (0.004,))
 _KEPT = 8  # directions of a stage
 _FREE_STAGES = (  # the scales after each of those
-    (0.03, 0.01, 0.004, 0.002, 0.001, 0.0007),
-    (0.008, 0.005, 0.003, 0.002, 0.001, 0.0007),
-    (0.003, 0.002, 0.0015, 0.001, 0.0007, 0.0007),
+    (0.03, 0.01, 0.003, 0.0015, 0.0007),
+    (0.008, 0.004, 0.002, 0.001, 0.0007),
+    (0.003, 0.002, 0.001, 0.0007, 0.0007),
 )
 _FINALISTS = 3  # compared on all cells: a plane's two solutions are nearly equal
 _FINAL_SCALES = (0.0007, 0.0007)
-_TEMPERATURE = 8.0  # costs that differ by this are hardly told apart: errors of cells are alike
+_TEMPERATURE = 5.0  # costs of _FINE_CELLS that differ by this are hardly told apart
 _ALIKE_RAD = 0.005  # rotations closer than this are one solution
 _FAR = 1e6  # a cost that nothing has
 _STIFF = 10.0  # of the length of t, against the mean of the normal matrix
