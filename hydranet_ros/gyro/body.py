@@ -110,7 +110,7 @@ class FlowBody(nn.Module):
             with torch.no_grad():
                 first, ambiguity = epipolar.search(epipolar.pool(points, flow, sure, texture, 4))
             tensor = functional.avg_pool2d(texture, 2).flatten(2)
-            seen = self._seen(fine, first, counted, tensor).view(len(x), 8, *shape)
+            seen = self._seen(fine, epipolar.CameraMotion(first.C.to(x.dtype),first.t.to(x.dtype)), counted, tensor).view(len(x), 8, *shape)
         near = self.near(seen)
         far = self.look(near)
         up = functional.interpolate(far, shape, mode="bilinear", align_corners=False)
@@ -118,10 +118,11 @@ class FlowBody(nn.Module):
         with torch.autocast(x.device.type, enabled=False):
             log_weight = 4.0 * torch.tanh(evidence.to(x.dtype).flatten(1) / 4.0)
             weight = counted[:, 0] * torch.exp(log_weight)
-            motion = first
+            motion, exact = first, epipolar.doubled(fine)
             for _ in range(_REFINEMENTS):
-                motion = epipolar.step(fine, motion, weight, _REFINED_SCALE)
-            root = epipolar.covariance_root(fine, motion, weight, _REFINED_SCALE, ambiguity)
+                motion = epipolar.step(exact, motion, weight.double(), _REFINED_SCALE)
+            root = epipolar.covariance_root(exact, motion, weight.double(), _REFINED_SCALE, ambiguity).to(x.dtype)
+            motion = epipolar.CameraMotion(motion.C.to(x.dtype), motion.t.to(x.dtype))
             left = epipolar.residuals(fine, motion)
             across = left.across * left.variance.rsqrt()
             scalars = torch.stack([across.abs() / _RESIDUAL_UNIT, log_weight], dim=1)

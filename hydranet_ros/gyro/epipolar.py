@@ -32,38 +32,31 @@ from torch import Tensor
 from torch.nn import functional
 
 from hydranet_ros.gyro.grid import WELL_TEXTURED, CanonicalGrid
-
-_EPIPOLE = 0.02  # where |d| is less, at the epipole, the direction of d means little
-_NOISE = 5e-4  # of flow, a seventh of a pixel of the canonical image
-_DIRECTIONS = 64  # spread over half of the sphere: no direction is further than 12 deg from one
-_COARSE_CELLS, _FINE_CELLS = 128, 256  # to choose directions by; to solve for them
-# A robust scale for each step: wide at first, to be caught; narrow in the end, to be exact.
-_ROTATION_SCALES = (0.3, 0.1, 0.03, 0.015)  # as if there were no parallax
-# With the direction of motion held. Where parallax is large only wide scales see it, where it is
-# small wide ones see what moves by itself: the best directions of every stage go on.
-_HELD_STAGES = ((0.1, 0.03), (0.01,), (0.004,))
-_KEPT = 8  # directions of a stage
-_FREE_STAGES = (  # the scales after each of those
-    (0.03, 0.01, 0.003, 0.0015, 0.0007),
-    (0.008, 0.004, 0.002, 0.001, 0.0007),
-    (0.003, 0.002, 0.001, 0.0007, 0.0007),
+from hydranet_ros.gyro.search_settings import (
+    ALIKE_RAD,
+    CELLS_PER_ERROR,
+    COARSE_CELLS,
+    COST_SCALE,
+    DAMPING,
+    DIRECTIONS,
+    EPIPOLE,
+    FAR,
+    FINALISTS,
+    FINAL_SCALES,
+    FINE_CELLS,
+    FREE_STAGES,
+    HELD,
+    HELD_STAGES,
+    KEPT,
+    LEAST_INFORMATION,
+    LEAST_VARIANCE,
+    NOISE,
+    NOISE_GRADIENT,
+    PRIOR_SIGMA_RAD,
+    ROTATION_SCALES,
+    STIFF,
+    TEMPERATURE,
 )
-_FINALISTS = 3  # compared on all cells: a plane's two solutions are nearly equal
-_FINAL_SCALES = (0.0007, 0.0007)
-_TEMPERATURE = 5.0  # costs of _FINE_CELLS that differ by this are hardly told apart
-_ALIKE_RAD = 0.005  # rotations closer than this are one solution
-_FAR = 1e6  # a cost that nothing has
-_STIFF = 10.0  # of the length of t, against the mean of the normal matrix
-_COST_SCALE = 0.001  # what is beyond it counts little when directions are compared
-_HELD = 1e3  # information that holds a direction, against the mean of the normal matrix
-_DAMPING = 1e-4  # of a step, relative to the mean of the normal matrix
-_LEAST_INFORMATION = 1e-7  # per unit of weight: without any flow, steps are 0
-_CELLS_PER_ERROR = 40.0  # errors of this many neighbouring cells are one error
-_PRIOR_SIGMA_RAD = 0.05  # a covariance never exceeds this
-
-# Flow covariance from texture: S = WELL_TEXTURED / (G + noise), G the cell's structure tensor.
-_NOISE_GRADIENT = 4.0  # grey levels^2 per pixel^2: what sensor noise adds to the tensor
-_LEAST_VARIANCE = 0.3  # no cell is better than this: flow is smooth, patches overlap
 
 
 class Cells(NamedTuple):
@@ -144,10 +137,10 @@ def whole(mask: Tensor, factor: int) -> Tensor:
 def flow_spread(texture: Tensor) -> Tensor:
     """The covariance S of flow from the structure tensor, both (batch, 3, ...) as xx, xy, yy."""
     xx, xy, yy = texture.unbind(dim=1)
-    xx, yy = xx + _NOISE_GRADIENT, yy + _NOISE_GRADIENT
+    xx, yy = xx + NOISE_GRADIENT, yy + NOISE_GRADIENT
     scale = WELL_TEXTURED / (xx * yy - xy * xy).clamp_min(1e-3)
     return torch.stack(
-        [scale * yy + _LEAST_VARIANCE, -scale * xy, scale * xx + _LEAST_VARIANCE], dim=1
+        [scale * yy + LEAST_VARIANCE, -scale * xy, scale * xx + LEAST_VARIANCE], dim=1
     )
 
 
@@ -163,12 +156,21 @@ def eigenvalues(texture: Tensor) -> tuple[Tensor, Tensor]:
 
 def search(cells: Cells) -> Found:
     """The best motion of a flow field over all directions, by one robust cost."""
-    solved, cost = _solved(cells, *_promising(_some(cells, _COARSE_CELLS)))
-    motion, many = _distinct(solved, cost, _FINALISTS), _repeated(cells, _FINALISTS)
-    for scale in _FINAL_SCALES:
+    start, scales = _promising(_some(cells, COARSE_CELLS))
+    # In double: costs are compared by differences of less than float32 resolves.
+    cells, start = doubled(cells), CameraMotion(start.C.double(), start.t.double())
+    solved, cost = _solved(cells, start, scales.double())
+    motion, many = _distinct(solved, cost, FINALISTS), _repeated(cells, FINALISTS)
+    for scale in FINAL_SCALES:
         motion = step(many, motion, many.valid[:, 0], scale)
-    best = _best(motion, _cost(many, motion, _COST_SCALE).view(len(cost), _FINALISTS), 1)
-    return Found(_forward(cells, best), _ambiguity(solved.C, cost, best.C))
+    best = _best(motion, _cost(many, motion, COST_SCALE).view(len(cost), FINALISTS), 1)
+    found = _forward(cells, best)
+    return Found(found, _ambiguity(solved.C, cost, best.C))
+
+
+def doubled(cells: Cells) -> Cells:
+    """In double precision."""
+    return Cells(*(each.double() for each in cells))
 
 
 def _ambiguity(C: Tensor, cost: Tensor, best: Tensor) -> Tensor:
@@ -184,7 +186,7 @@ def _ambiguity(C: Tensor, cost: Tensor, best: Tensor) -> Tensor:
         ],
         dim=-1,
     )
-    share = torch.softmax(-cost / _TEMPERATURE, dim=1)
+    share = torch.softmax(-cost / TEMPERATURE, dim=1)
     return (phi * share[..., None]).mT @ phi
 
 
@@ -199,31 +201,31 @@ def _promising(cells: Cells) -> tuple[CameraMotion, Tensor]:
     motion = CameraMotion(C, directions.repeat(batch, 1))
     many = _repeated(cells, count)
     stages = []
-    for scales in _HELD_STAGES:
+    for scales in HELD_STAGES:
         for scale in scales:
-            motion = step(many, motion, many.valid[:, 0], scale, held=_HELD)
+            motion = step(many, motion, many.valid[:, 0], scale, held=HELD)
         cost = _cost(many, motion, 0.5 * scales[-1]).view(batch, count)
-        stages.append(_best(motion, cost, _KEPT))
+        stages.append(_best(motion, cost, KEPT))
     C, t = (torch.stack(each, dim=1).flatten(0, 2) for each in _apart(stages, batch))
-    scales_after = directions.new_tensor(_FREE_STAGES).repeat_interleave(_KEPT, dim=0)
+    scales_after = directions.new_tensor(FREE_STAGES).repeat_interleave(KEPT, dim=0)
     return CameraMotion(C, t), scales_after
 
 
 def _apart(stages: list[CameraMotion], batch: int) -> tuple[list[Tensor], list[Tensor]]:
     """(batch, kept, ...) of each stage, rotations and directions."""
     return (
-        [each.C.view(batch, _KEPT, 3, 3) for each in stages],
-        [each.t.view(batch, _KEPT, 3) for each in stages],
+        [each.C.view(batch, KEPT, 3, 3) for each in stages],
+        [each.t.view(batch, KEPT, 3) for each in stages],
     )
 
 
 def _solved(cells: Cells, motion: CameraMotion, scales: Tensor) -> tuple[CameraMotion, Tensor]:
     """Many starts, solved for rotation and direction, and their costs (batch, starts)."""
-    few = _some(cells, _FINE_CELLS)
+    few = _some(cells, FINE_CELLS)
     many = _repeated(few, len(scales))
     for column in scales.repeat(len(few.points), 1).unbind(dim=1):
         motion = step(many, motion, many.valid[:, 0], column[:, None])
-    return motion, _cost(many, motion, _COST_SCALE).view(len(few.points), len(scales))
+    return motion, _cost(many, motion, COST_SCALE).view(len(few.points), len(scales))
 
 
 def _distinct(motion: CameraMotion, cost: Tensor, count: int) -> CameraMotion:
@@ -236,7 +238,7 @@ def _distinct(motion: CameraMotion, cost: Tensor, count: int) -> CameraMotion:
         best = cost.argmin(dim=1)
         numbers.append(best + first)
         apart = (q - q[torch.arange(batch, device=cost.device), best][:, None]).square().sum(dim=2)
-        cost = cost + _FAR * (apart < 2.0 * _ALIKE_RAD**2)
+        cost = cost + FAR * (apart < 2.0 * ALIKE_RAD**2)
     chosen = torch.stack(numbers, dim=1).flatten()
     return CameraMotion(motion.C[chosen], motion.t[chosen])
 
@@ -269,7 +271,7 @@ def step(
     normal, moment = _normal(_place(cells, motion), motion.t, weight, scale)
     total = weight.sum(dim=1)[:, None, None]
     size = normal.diagonal(dim1=1, dim2=2).mean(dim=1)[:, None, None]
-    least = _DAMPING * size + _LEAST_INFORMATION * total + 1e-12
+    least = DAMPING * size + LEAST_INFORMATION * total + 1e-12
     damped = normal + least * _eye(6, normal) + _fixed_length(motion.t, size, held * size)
     delta = torch.linalg.solve_ex(damped, moment).result
     t = functional.normalize(motion.t + delta[:, 3:], dim=1)
@@ -293,8 +295,8 @@ def covariance_root(
     square = at.left.across.square() / at.left.variance
     kernel = weight / (1.0 + square / scale**2)
     spread = (kernel * square).sum(dim=1) / (kernel.sum(dim=1) + 1e-9)
-    variance = (spread + (0.2 * _NOISE) ** 2).to(normal.dtype)[:, None, None]
-    information = normal / (variance * _CELLS_PER_ERROR)
+    variance = (spread + (0.2 * NOISE) ** 2).to(normal.dtype)[:, None, None]
+    information = normal / (variance * CELLS_PER_ERROR)
     information = information + _fixed_length(motion.t, torch.ones_like(variance), 1e-3)
     rotation, cross, direction = (
         information[:, :3, :3],
@@ -302,7 +304,7 @@ def covariance_root(
         information[:, 3:, 3:],
     )
     known = torch.linalg.solve_ex(direction, cross.mT).result
-    schur = rotation - cross @ known + _eye(3, normal) / _PRIOR_SIGMA_RAD**2
+    schur = rotation - cross @ known + _eye(3, normal) / PRIOR_SIGMA_RAD**2
     # Unchecked: `combine` refuses an output that is not finite.
     covariance = torch.linalg.inv_ex(0.5 * (schur + schur.mT)).inverse
     if ambiguity is not None:
@@ -346,7 +348,7 @@ def _rotation_alone(cells: Cells) -> Tensor:
     batch, valid = len(cells.points), cells.valid[:, 0]
     eye = _eye(3, cells.points)
     C = eye.repeat(batch, 1, 1)
-    for scale in _ROTATION_SCALES:
+    for scale in ROTATION_SCALES:
         x, y = _seen(C, cells.points)
         u, v = cells.target[:, 0] - x, cells.target[:, 1] - y
         weight = (valid / (1.0 + (u * u + v * v) / scale**2))[:, None]
@@ -355,7 +357,7 @@ def _rotation_alone(cells: Cells) -> Tensor:
         second = torch.stack([-one - y * y, xy, x, v], dim=1)
         sums = (first * weight) @ first.mT + (second * weight) @ second.mT  # (batch, 4, 4)
         total = weight.sum(dim=2)[:, :, None]
-        normal = sums[:, :3, :3] + (_LEAST_INFORMATION * total + 1e-9) * eye
+        normal = sums[:, :3, :3] + (LEAST_INFORMATION * total + 1e-9) * eye
         C = rotate(torch.linalg.solve_ex(normal, sums[:, :3, 3]).result) @ C
     return C
 
@@ -363,7 +365,7 @@ def _rotation_alone(cells: Cells) -> Tensor:
 def _forward(cells: Cells, motion: CameraMotion) -> CameraMotion:
     """Choose the sign of t with which depths are positive for the most part."""
     along = residuals(cells, motion).along
-    votes = (cells.valid[:, 0] * torch.tanh(along / _NOISE)).sum(dim=1, keepdim=True)
+    votes = (cells.valid[:, 0] * torch.tanh(along / NOISE)).sum(dim=1, keepdim=True)
     return motion._replace(t=torch.where(votes < 0.0, -motion.t, motion.t))
 
 
@@ -375,7 +377,7 @@ def _place(cells: Cells, motion: CameraMotion) -> _At:
     u, v = cells.target[:, 0] - x, cells.target[:, 1] - y
     t = motion.t[:, :, None]
     p, q = t[:, 0] - x * t[:, 2], t[:, 1] - y * t[:, 2]
-    size = torch.rsqrt(p * p + q * q + _EPIPOLE**2)
+    size = torch.rsqrt(p * p + q * q + EPIPOLE**2)
     p, q = p * size, q * size
     along, valid = u * p + v * q, cells.valid[:, 0]
     xx, xy, yy = cells.spread.unbind(dim=1)
@@ -407,7 +409,7 @@ def _normal(at: _At, t: Tensor, weight: Tensor, scale: float | Tensor) -> tuple[
 def _fixed_length(t: Tensor, size: Tensor, held: Tensor | float) -> Tensor:
     """Information (batch, 6, 6) that keeps the length of t, and holds its direction."""
     direction = t.to(size.dtype)
-    along = _STIFF * size * direction[:, :, None] * direction[:, None, :]
+    along = STIFF * size * direction[:, :, None] * direction[:, None, :]
     return functional.pad(along + held * _eye(3, size), (3, 0, 3, 0))
 
 
@@ -449,8 +451,8 @@ def _generators(device: torch.device, dtype: torch.dtype) -> Tensor:
 @torch.inference_mode(False)
 def _half_sphere(device: torch.device, dtype: torch.dtype) -> Tensor:
     """(directions, 3): a Fibonacci lattice on the half sphere z > 0."""
-    i = torch.arange(_DIRECTIONS, dtype=torch.float64) + 0.5
-    z = 1.0 - i / _DIRECTIONS
+    i = torch.arange(DIRECTIONS, dtype=torch.float64) + 0.5
+    z = 1.0 - i / DIRECTIONS
     angle, radius = pi * (1.0 + sqrt(5.0)) * i, (1.0 - z * z).sqrt()
     points = torch.stack([radius * torch.cos(angle), radius * torch.sin(angle), z], dim=1)
     return points.to(device, dtype)
