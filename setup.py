@@ -100,11 +100,12 @@ setup(
         "opencv-python-headless>=4.8,<5",
         "PyYAML>=6",
         "tqdm>=4.60",
+        "safetensors>=0.4",
     ],
     extras_require={
         "kilted": ros_wheels("9.1.2", "5.5.1"),
         "jazzy": ros_wheels("7.1.6", "5.3.6"),
-        "learning": ["torch>=2.4", "safetensors>=0.4"],
+        "learning": ["torch>=2.4"],
         "bags": ["rosbags>=0.11"],
         "report": ["matplotlib>=3.8"],
         "test": ["pytest<9", "pytest-xdist", "hypothesis", "transforms3d"],

@@ -55,7 +55,7 @@ class BadInput(HydraNetError):  # noqa: N818 - it is the input that is bad
 # How to get the libraries that only a part of the package needs.
 REMEDIES = {
     "torch": "pip install 'hydranet_ros[learning]'",
-    "safetensors": "pip install 'hydranet_ros[learning]'",
+    "safetensors": "pip install safetensors",
     "rosbags": "pip install 'hydranet_ros[bags]'",
     "matplotlib": "pip install 'hydranet_ros[report]'",
     "rclpy": "source a ROS 2 installation, or pip install 'hydranet_ros[kilted]'",

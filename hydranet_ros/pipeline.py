@@ -26,7 +26,7 @@ from hydranet_ros.stereo_vo.odometry import StereoVO
 from hydranet_ros.stereo_vo.result import VOResult
 
 if TYPE_CHECKING:
-    from hydranet_ros.gyro.predictor import Predictor
+    from hydranet_ros.gyro.visual_gyro import AnyPredictor
 
 LONGEST_FRAME_S = 10.0  # between frames
 
@@ -77,7 +77,7 @@ class Pipeline:
         self,
         camera: Camera | StereoCamera,
         config: PipelineConfig | None = None,
-        predictor: Predictor | None = None,
+        predictor: AnyPredictor | None = None,
         odometry: Iterable[RelativePose] | None = None,
     ) -> None:
         self.config = config = config or PipelineConfig()

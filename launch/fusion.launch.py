@@ -49,7 +49,7 @@ ARGUMENTS = {
     "keep": "keep the nodes at the end of the bag: true or false",
     "rviz": "show it in RViz: true, false, or auto where it is installed",
     "use_sim_time": "take the time from /clock: true or false",
-    "device": "auto, cpu, cuda or cuda:N",
+    "device": "auto, numpy, cpu, cuda or cuda:N",
     "weights": "file of weights; empty: the ones that ship",
     "cameras": "mono or stereo: rotation from one image, or from the pair (stereo)",
     "odometry": "own stereo odometry, somebody's visual odometry, or wheels (own)",

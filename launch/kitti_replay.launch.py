@@ -22,7 +22,7 @@ ARGUMENTS = {
     "loop": ("", "begin again at the end: true or false"),
     "keep": ("", "keep the nodes at the end: true or false"),
     "rviz": ("auto", "show it in RViz: true, false, or auto where it is installed"),
-    "device": ("", "auto, cpu, cuda or cuda:N"),
+    "device": ("", "auto, numpy, cpu, cuda or cuda:N"),
     "weights": ("", "file of weights; empty: the ones that ship"),
     "cameras": ("", "mono or stereo: rotation from one image, or from the pair"),
     "config": (str(HERE.parent / "config" / "kitti.yaml"), "file of parameters"),

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from hydranet_ros.cli.arguments import Commands
     from hydranet_ros.datasets.source import Source
     from hydranet_ros.geometry.camera import Frame
-    from hydranet_ros.gyro.predictor import Predictor
+    from hydranet_ros.gyro.visual_gyro import AnyPredictor
     from hydranet_ros.pipeline import Pipeline, PipelineConfig
 
 EXAMPLES = """\
@@ -109,7 +109,7 @@ def _source(options: argparse.Namespace) -> Source:
     return open_chosen(options)
 
 
-def _parts(source: Source, config: PipelineConfig, predictor: Predictor) -> dict[str, Pipeline]:
+def _parts(source: Source, config: PipelineConfig, predictor: AnyPredictor) -> dict[str, Pipeline]:
     from hydranet_ros.pipeline import Pipeline
 
     mono, stereo = (

@@ -103,7 +103,8 @@ def _finish(
     options: argparse.Namespace,
     folder: ResultsFolder,
 ) -> None:
-    from hydranet_ros.gyro.weights import Provenance, Weights, save_weights
+    from hydranet_ros.gyro.weights import Weights, save_weights
+    from hydranet_ros.gyro.weights_file import Provenance
     from hydranet_ros.settings import to_yaml
     from hydranet_ros.training.calibration import calibrate, evaluate
 

@@ -13,14 +13,17 @@ from torch.nn import functional
 
 from hydranet_ros.gyro import epipolar, quaternion
 from hydranet_ros.gyro.config import NetworkConfig
-
-_FLOW_UNIT = 0.03  # typical flow between frames: inputs of order 1
-_RESIDUAL_UNIT = 1e-3  # typical error of flow across the epipolar lines
-_NOISE_UNIT = 5e-4
-_TEXTURE_UNIT = 20.0  # typical eigenvalue of a structure tensor, grey levels^2 per pixel^2
-_REFINEMENTS = 3
-_REFINED_SCALE = 7e-4
-_DEEP = 24  # channels of what is pooled
+from hydranet_ros.gyro.search_settings import (
+    DEEP,
+    FLOW_UNIT,
+    NOISE_UNIT,
+    QUALITIES,
+    REFINED_SCALE,
+    REFINEMENTS,
+    RESIDUAL_UNIT,
+    STATISTICS,
+    TEXTURE_UNIT,
+)
 
 
 class Body(NamedTuple):
@@ -74,8 +77,6 @@ class FlowBody(nn.Module):
     and the covariance are judged by has no direction in it: a camera on its side gets the same.
     """
 
-    STATISTICS, QUALITIES = 15, 9  # of the solution: see _statistics, _qualities
-
     def __init__(self, config: NetworkConfig) -> None:
         super().__init__()
         assert config.grid is not None
@@ -88,11 +89,11 @@ class FlowBody(nn.Module):
         # Start with the geometry as it is: all weights equal.
         nn.init.zeros_(self.evidence.weight)
         nn.init.zeros_(self.evidence.bias)  # type: ignore[arg-type]
-        self.review = nn.Sequential(conv_unit(34, 32, stride=2), conv_unit(32, _DEEP))
-        self.signed = nn.Sequential(conv_unit(35, 32, stride=2), nn.Conv2d(32, _DEEP, 1))
-        self.linear = nn.Linear(3 * _DEEP, config.features)
-        self.width = config.features + self.STATISTICS
-        self.quality_width = 2 * _DEEP + self.QUALITIES
+        self.review = nn.Sequential(conv_unit(34, 32, stride=2), conv_unit(32, DEEP))
+        self.signed = nn.Sequential(conv_unit(35, 32, stride=2), nn.Conv2d(32, DEEP, 1))
+        self.linear = nn.Linear(3 * DEEP, config.features)
+        self.width = config.features + STATISTICS
+        self.quality_width = 2 * DEEP + QUALITIES
 
     def forward(self, x: Tensor, trusted: Tensor | None = None) -> Body:
         """(batch, 6, rows, columns) -> features, rotation (batch, 4), root of Sigma, quality.
@@ -110,7 +111,7 @@ class FlowBody(nn.Module):
             with torch.no_grad():
                 first, ambiguity = epipolar.search(epipolar.pool(points, flow, sure, texture, 4))
             tensor = functional.avg_pool2d(texture, 2).flatten(2)
-            seen = self._seen(fine, epipolar.CameraMotion(first.C.to(x.dtype),first.t.to(x.dtype)), counted, tensor).view(len(x), 8, *shape)
+            seen = self._seen(fine, first, counted, tensor).view(len(x), 8, *shape)
         near = self.near(seen)
         far = self.look(near)
         up = functional.interpolate(far, shape, mode="bilinear", align_corners=False)
@@ -118,15 +119,18 @@ class FlowBody(nn.Module):
         with torch.autocast(x.device.type, enabled=False):
             log_weight = 4.0 * torch.tanh(evidence.to(x.dtype).flatten(1) / 4.0)
             weight = counted[:, 0] * torch.exp(log_weight)
-            motion, exact = first, epipolar.doubled(fine)
-            for _ in range(_REFINEMENTS):
-                motion = epipolar.step(exact, motion, weight.double(), _REFINED_SCALE)
-            root = epipolar.covariance_root(exact, motion, weight.double(), _REFINED_SCALE, ambiguity).to(x.dtype)
-            motion = epipolar.CameraMotion(motion.C.to(x.dtype), motion.t.to(x.dtype))
+            # In double: what is left of millions of products shall not depend on their order.
+            exact, weights = epipolar.doubled(fine), weight.double()
+            found = epipolar.CameraMotion(first.C.double(), first.t.double())
+            for _ in range(REFINEMENTS):
+                found = epipolar.step(exact, found, weights, REFINED_SCALE)
+            wide = epipolar.covariance_root(exact, found, weights, REFINED_SCALE, ambiguity)
+            root = wide.to(x.dtype)
+            motion = epipolar.CameraMotion(*(each.to(x.dtype) for each in found))
             left = epipolar.residuals(fine, motion)
             across = left.across * left.variance.rsqrt()
-            scalars = torch.stack([across.abs() / _RESIDUAL_UNIT, log_weight], dim=1)
-            vectors = torch.stack([*(each / _RESIDUAL_UNIT for each in left.f), across], dim=1)
+            scalars = torch.stack([across.abs() / RESIDUAL_UNIT, log_weight], dim=1)
+            vectors = torch.stack([*(each / RESIDUAL_UNIT for each in left.f), across], dim=1)
             maps = torch.cat([scalars, vectors], dim=1).clamp(-5.0, 5.0) * counted
             maps = functional.avg_pool2d(maps.view(len(x), 5, *shape), 2)
         deep = self.review(torch.cat([far, maps[:, :2]], dim=1))
@@ -160,14 +164,14 @@ class FlowBody(nn.Module):
         weak, strong = (each[:, None] for each in epipolar.eigenvalues(tensor))
         maps = [
             sure,
-            _squashed(across / _RESIDUAL_UNIT),
-            _squashed(across / (along + _NOISE_UNIT)),
-            _squashed(along / (left.depth[:, None] + _NOISE_UNIT)),
+            _squashed(across / RESIDUAL_UNIT),
+            _squashed(across / (along + NOISE_UNIT)),
+            _squashed(along / (left.depth[:, None] + NOISE_UNIT)),
             _squashed(
-                torch.hypot(*(cells.target - cells.points).unbind(dim=1))[:, None] / _FLOW_UNIT
+                torch.hypot(*(cells.target - cells.points).unbind(dim=1))[:, None] / FLOW_UNIT
             ),
-            torch.log1p(weak / _TEXTURE_UNIT),
-            torch.log1p(strong / _TEXTURE_UNIT),
+            torch.log1p(weak / TEXTURE_UNIT),
+            torch.log1p(strong / TEXTURE_UNIT),
             (cells.points * cells.points).sum(dim=1, keepdim=True).expand_as(sure),
         ]
         return torch.cat(maps, dim=1) * cells.valid
@@ -180,7 +184,7 @@ class FlowBody(nn.Module):
         weight: Tensor,
     ) -> Tensor:
         """(batch, 15): what the heads should know of the solution."""
-        turn = 2.0 * quaternion.from_matrix(motion.C)[:, 1:] / _FLOW_UNIT
+        turn = 2.0 * quaternion.from_matrix(motion.C)[:, 1:] / FLOW_UNIT
         diagonal = root.diagonal(dim1=1, dim2=2)
         below = torch.stack([root[:, 1, 0], root[:, 2, 0], root[:, 2, 1]], dim=1)
         return torch.cat(
@@ -189,9 +193,9 @@ class FlowBody(nn.Module):
                 motion.t,
                 torch.log(diagonal / 1e-3),
                 _squashed(below / 1e-3),
-                torch.log(_rms(left, weight) / _RESIDUAL_UNIT),
-                torch.log(left.depth / _FLOW_UNIT + 1e-3),
-                torch.log1p(left.across.abs().mean(dim=1, keepdim=True) / _RESIDUAL_UNIT),
+                torch.log(_rms(left, weight) / RESIDUAL_UNIT),
+                torch.log(left.depth / FLOW_UNIT + 1e-3),
+                torch.log1p(left.across.abs().mean(dim=1, keepdim=True) / RESIDUAL_UNIT),
             ],
             dim=1,
         )
@@ -209,19 +213,19 @@ class FlowBody(nn.Module):
         """(batch, 9): the same whichever way up the camera is."""
         turn = 2.0 * quaternion.from_matrix(motion.C)[:, 1:].norm(dim=1, keepdim=True)
         size = root.square().sum(dim=(1, 2))[:, None].sqrt()
-        textured = torch.log1p(epipolar.eigenvalues(tensor)[0] / _TEXTURE_UNIT)[:, None]
+        textured = torch.log1p(epipolar.eigenvalues(tensor)[0] / TEXTURE_UNIT)[:, None]
         seen = valid.sum(dim=2) + 1e-6
         return torch.cat(
             [
-                _squashed(turn / _FLOW_UNIT),
+                _squashed(turn / FLOW_UNIT),
                 torch.log(size / 1e-3),
-                torch.log(_rms(left, weight) / _RESIDUAL_UNIT),
-                torch.log(left.depth / _FLOW_UNIT + 1e-3),
+                torch.log(_rms(left, weight) / RESIDUAL_UNIT),
+                torch.log(left.depth / FLOW_UNIT + 1e-3),
                 valid.mean(dim=2),
                 (sure * valid).sum(dim=2) / seen,
                 torch.log(weight.sum(dim=1, keepdim=True) / seen + 1e-3),
                 (textured * valid).sum(dim=2) / seen,
-                torch.log1p(left.across.abs().mean(dim=1, keepdim=True) / _RESIDUAL_UNIT),
+                torch.log1p(left.across.abs().mean(dim=1, keepdim=True) / RESIDUAL_UNIT),
             ],
             dim=1,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import TYPE_CHECKING
 
@@ -23,22 +24,24 @@ def set_threads(count: int) -> None:
         sys.modules["torch"].set_num_threads(count)
 
 
+def check_device(name: str) -> None:
+    """Raise a HydraNetError where a name is not that of a device."""
+    if not re.fullmatch(r"auto|numpy|cpu|cuda(:\d+)?", name):
+        raise HydraNetError(f"device must be auto, numpy, cpu, cuda or cuda:N, got {name!r}")
+
+
 def choose_device(name: str) -> torch.device:
-    """`cpu`, `cuda`, `cuda:N`, or `auto`: CUDA where there is any."""
+    """`cpu`, `cuda`, `cuda:N` of torch, or `auto`: CUDA where there is any."""
     import torch
 
+    check_device(name)
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if name != "cpu" and name.partition(":")[0] != "cuda":
-        raise HydraNetError(f"device must be auto, cpu, cuda or cuda:N, got {name!r}")
     if name != "cpu" and not torch.cuda.is_available():
         raise HydraNetError(
             f"device {name!r} is asked for but torch has no CUDA here: use device 'cpu' or 'auto'"
         )
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise HydraNetError(f"device must be auto, cpu, cuda or cuda:N, got {name!r}") from None
+    device = torch.device(name)
     if device.index is not None and device.index >= torch.cuda.device_count():
         raise HydraNetError(
             f"device {name!r} is asked for but there are {torch.cuda.device_count()}: use 'cuda'"

@@ -41,8 +41,8 @@ from hydranet_ros.gyro.search_settings import (
     DIRECTIONS,
     EPIPOLE,
     FAR,
-    FINALISTS,
     FINAL_SCALES,
+    FINALISTS,
     FINE_CELLS,
     FREE_STAGES,
     HELD,
@@ -156,16 +156,15 @@ def eigenvalues(texture: Tensor) -> tuple[Tensor, Tensor]:
 
 def search(cells: Cells) -> Found:
     """The best motion of a flow field over all directions, by one robust cost."""
-    start, scales = _promising(_some(cells, COARSE_CELLS))
-    # In double: costs are compared by differences of less than float32 resolves.
-    cells, start = doubled(cells), CameraMotion(start.C.double(), start.t.double())
-    solved, cost = _solved(cells, start, scales.double())
+    kind = cells.points.dtype
+    cells = doubled(cells)  # costs are compared by differences of less than float32 resolves
+    solved, cost = _solved(cells, *_promising(_some(cells, COARSE_CELLS)))
     motion, many = _distinct(solved, cost, FINALISTS), _repeated(cells, FINALISTS)
     for scale in FINAL_SCALES:
         motion = step(many, motion, many.valid[:, 0], scale)
     best = _best(motion, _cost(many, motion, COST_SCALE).view(len(cost), FINALISTS), 1)
-    found = _forward(cells, best)
-    return Found(found, _ambiguity(solved.C, cost, best.C))
+    motion = CameraMotion(*(each.to(kind) for each in _forward(cells, best)))
+    return Found(motion, _ambiguity(solved.C, cost, best.C).to(kind))
 
 
 def doubled(cells: Cells) -> Cells:

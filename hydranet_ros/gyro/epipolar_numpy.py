@@ -7,7 +7,7 @@ and targets are (2, n) for one flow field, motions are (many, 3, 3) and (many, 3
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,12 +39,12 @@ from hydranet_ros.gyro.search_settings import (
     TEMPERATURE,
 )
 
-Field = NDArray[np.float32]
-EYE3, EYE6 = np.eye(3, dtype=np.float32), np.eye(6, dtype=np.float32)
+Field = NDArray[Any]  # float32, or float64 where it says so
+EYE3, EYE6 = np.eye(3), np.eye(6)
 
 
 class Cells(NamedTuple):
-    """A flow field: points and where they are seen next (2, n), valid (n), S as xx xy yy (3, n)."""
+    """A flow field: points and where they are seen next (2, n), valid (n), S (3, n)."""
 
     points: Field
     target: Field
@@ -118,9 +118,8 @@ def eigenvalues(texture: Field) -> tuple[Field, Field]:
 
 def search(cells: Cells) -> tuple[CameraMotion, Field]:
     """The best motion of a flow field over all directions (1, ...), and its ambiguity (3, 3)."""
+    cells = doubled(cells)  # costs are compared by differences of less than float32 resolves
     motion, scales = _promising(_some(cells, COARSE_CELLS))
-    cells = doubled(cells)
-    motion = CameraMotion(motion.C.astype(np.float64), motion.t.astype(np.float64))
     few = _some(cells, FINE_CELLS)
     for column in scales.T:
         motion = step(few, motion, few.valid, column[:, None])
@@ -129,12 +128,17 @@ def search(cells: Cells) -> tuple[CameraMotion, Field]:
     for scale in FINAL_SCALES:
         motion = step(cells, motion, cells.valid, scale)
     best = _best(motion, _cost(cells, motion, COST_SCALE), 1)
-    return _forward(cells, best), _ambiguity(solved.C, cost, best.C[0])
+    return single(_forward(cells, best)), _ambiguity(solved.C, cost, best.C[0])
 
 
 def doubled(cells: Cells) -> Cells:
     """In double precision."""
     return Cells(*(each.astype(np.float64) for each in cells))
+
+
+def single(motion: CameraMotion) -> CameraMotion:
+    """In single precision."""
+    return CameraMotion(motion.C.astype(np.float32), motion.t.astype(np.float32))
 
 
 def _ambiguity(C: Field, cost: Field, best: Field) -> Field:
@@ -149,7 +153,7 @@ def _ambiguity(C: Field, cost: Field, best: Field) -> Field:
     )
     share = np.exp(-(cost - cost.min()) / TEMPERATURE)
     found: Field = (phi * (share / share.sum())[:, None]).T @ phi
-    return found
+    return found.astype(np.float32)
 
 
 def _promising(cells: Cells) -> tuple[CameraMotion, Field]:
@@ -162,7 +166,7 @@ def _promising(cells: Cells) -> tuple[CameraMotion, Field]:
             motion = step(cells, motion, cells.valid, scale, held=HELD)
         stages.append(_best(motion, _cost(cells, motion, 0.5 * scales[-1]), KEPT))
     kept = CameraMotion(*(np.concatenate(each) for each in zip(*stages, strict=True)))
-    return kept, np.repeat(np.array(FREE_STAGES, dtype=np.float32), KEPT, axis=0)
+    return kept, np.repeat(np.array(FREE_STAGES), KEPT, axis=0)
 
 
 def _distinct(motion: CameraMotion, cost: Field) -> CameraMotion:
@@ -198,7 +202,7 @@ def step(
     normal, moment = _normal(_place(cells, motion), motion.t, weight, scale)
     size = np.trace(normal, axis1=1, axis2=2)[:, None, None] / 6.0
     least = DAMPING * size + LEAST_INFORMATION * weight.sum() + 1e-12
-    damped = normal + (least * EYE6).astype(normal.dtype)
+    damped = normal + least * EYE6
     damped[:, 3:, 3:] += _fixed_length(motion.t, size, held * size)
     delta = np.linalg.solve(damped, moment[..., None])[..., 0]
     t = motion.t + delta[:, 3:]
@@ -208,7 +212,7 @@ def step(
 
 def covariance_root(
     cells: Cells, motion: CameraMotion, weight: Field, scale: float, ambiguity: Field
-) -> NDArray[np.float64]:
+) -> Field:
     """(3, 3) lower L, L L^T the covariance of the rotation if flow errors were white."""
     at = _place(cells, motion)
     normal = _normal(at, motion.t, weight, scale)[0][0].astype(np.float64)
@@ -238,7 +242,7 @@ def rotate(phi: Field) -> Field:
     K = np.zeros((len(phi), 3, 3), dtype=phi.dtype)
     K[:, 0, 1], K[:, 0, 2], K[:, 1, 2] = -z, y, -x
     K[:, 1, 0], K[:, 2, 0], K[:, 2, 1] = z, -y, x
-    return EYE3.astype(phi.dtype) + sine * K + cosine * (K @ K)
+    return EYE3 + sine * K + cosine * (K @ K)
 
 
 def _some(cells: Cells, count: int) -> Cells:
@@ -247,7 +251,7 @@ def _some(cells: Cells, count: int) -> Cells:
     if n <= count:
         return cells
     textured = cells.spread[0] + cells.spread[2] < 2.0 * WELL_TEXTURED
-    order = cells.valid * (1.0 + textured.astype(np.float32)) + _shuffled(n)
+    order = cells.valid * (1.0 + textured) + _shuffled(n)
     best = np.argpartition(-order, count - 1)[:count]
     return Cells(*(each[..., best] for each in cells))
 
@@ -263,7 +267,7 @@ def _rotation_alone(cells: Cells) -> Field:
         first = np.stack([-xy, one + x * x, -y, u])
         second = np.stack([-one - y * y, xy, x, v])
         sums = (first * weight) @ first.T + (second * weight) @ second.T
-        least = np.float32(LEAST_INFORMATION * float(weight.sum()) + 1e-9)
+        least = LEAST_INFORMATION * weight.sum() + 1e-9
         delta = np.linalg.solve(sums[:3, :3] + least * EYE3, sums[:3, 3])
         C = rotate(delta[None]) @ C
     return C
@@ -327,10 +331,9 @@ def _half_sphere() -> Field:
     i = np.arange(DIRECTIONS) + 0.5
     z = 1.0 - i / DIRECTIONS
     angle, radius = np.pi * (1.0 + np.sqrt(5.0)) * i, np.sqrt(1.0 - z * z)
-    points = np.stack([radius * np.cos(angle), radius * np.sin(angle), z], axis=1)
-    return points.astype(np.float32)
+    return np.stack([radius * np.cos(angle), radius * np.sin(angle), z], axis=1)
 
 
 @lru_cache
 def _shuffled(count: int) -> Field:
-    return (np.random.default_rng(0).permutation(count) / count).astype(np.float32)
+    return np.random.default_rng(0).permutation(count) / count

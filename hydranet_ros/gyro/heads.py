@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from hydranet_ros.gyro.config import NetworkConfig
+from hydranet_ros.gyro.search_settings import PRIOR_COLUMNS, PRIOR_ROWS
 
 _COVARIANCE_OUTPUTS = {"diagonal": 3, "cholesky": 6, "scaled": 2}
 
@@ -108,10 +109,6 @@ class CovarianceHead(nn.Module):
 # the sample covariance grows. (Osband et al., Randomized Prior Functions, 2018.)
 
 
-# Images are summarised on so coarse a grid that the body can follow, and cancel, the priors.
-_ROWS, _COLUMNS = 6, 8
-
-
 class RandomPriors(nn.Module):
     """H fixed random functions of the input: (batch, *input_shape) -> (batch, H, 3) in rad.
 
@@ -129,7 +126,7 @@ class RandomPriors(nn.Module):
         self.has_mask = config.body == "flow"
         shape = config.input_shape
         channels = min(shape[0], 3)  # of what has flow: u v and the mask
-        inputs = shape[0] if len(shape) == 1 else 2 * channels * _ROWS * _COLUMNS
+        inputs = shape[0] if len(shape) == 1 else 2 * channels * PRIOR_ROWS * PRIOR_COLUMNS
         self.first: Tensor
         self.first_bias: Tensor
         self.second: Tensor
@@ -165,7 +162,7 @@ class RandomPriors(nn.Module):
             x = torch.cat([x[:, :2] / self.input_scale, x[:, 2:3]], dim=1)
         else:
             x = x / self.input_scale
-        mean = functional.adaptive_avg_pool2d(x, (_ROWS, _COLUMNS))
-        square = functional.adaptive_avg_pool2d(x * x, (_ROWS, _COLUMNS))
+        mean = functional.adaptive_avg_pool2d(x, (PRIOR_ROWS, PRIOR_COLUMNS))
+        square = functional.adaptive_avg_pool2d(x * x, (PRIOR_ROWS, PRIOR_COLUMNS))
         deviation = (square - mean * mean).clamp_min(1e-12).sqrt()
         return torch.cat([mean, deviation], dim=1).flatten(1)

@@ -27,6 +27,10 @@ class HydraOutput(NamedTuple):
     quaternions: Tensor  # (batch, H, 4), of unit length and any sign
     root: Tensor  # (batch, 3, 3), lower triangular
 
+    def on_cpu(self) -> HydraOutput:
+        """The same where NumPy can read it."""
+        return HydraOutput(*(each.detach().cpu() for each in self))
+
 
 class HydraNet(nn.Module):
     """q_h = Exp(prior_h(x)) (x) head_h(body(x)) (x) anchor(x), and Sigma_a from one more head."""

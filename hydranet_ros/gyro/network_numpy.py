@@ -13,19 +13,22 @@ from numpy.typing import NDArray
 
 from hydranet_ros.geometry import lie
 from hydranet_ros.gyro import epipolar_numpy as epipolar
-from hydranet_ros.gyro.body_settings import (
+from hydranet_ros.gyro.config import NetworkConfig
+from hydranet_ros.gyro.epipolar_numpy import CameraMotion, Cells, Field, Residuals
+from hydranet_ros.gyro.grid import CanonicalGrid
+from hydranet_ros.gyro.search_settings import (
+    DEEP,
     FLOW_UNIT,
     NOISE_UNIT,
     PRIOR_COLUMNS,
     PRIOR_ROWS,
+    QUALITIES,
     REFINED_SCALE,
     REFINEMENTS,
     RESIDUAL_UNIT,
+    STATISTICS,
     TEXTURE_UNIT,
 )
-from hydranet_ros.gyro.config import NetworkConfig
-from hydranet_ros.gyro.epipolar_numpy import CameraMotion, Cells, Field, Residuals
-from hydranet_ros.gyro.grid import CanonicalGrid
 
 Tensors = Mapping[str, NDArray[np.generic]]
 _NORM_EPSILON = 1e-5  # torch's, of a batch norm
@@ -67,9 +70,7 @@ class Convolution:
         taps = np.empty((9, channels, high, wide), dtype=np.float32)
         for i in range(3):
             for j in range(3):
-                taps[3 * i + j] = padded[
-                    :, i * d : i * d + rows : s, j * d : j * d + columns : s
-                ]
+                taps[3 * i + j] = padded[:, i * d : i * d + rows : s, j * d : j * d + columns : s]
         out = self._weight @ taps.reshape(9 * channels, -1)
         out += self._bias
         return out.reshape(-1, high, wide)
@@ -122,7 +123,7 @@ class FlowNetwork:
         shape = mask.shape[0] // 2, mask.shape[1] // 2
         tensor = epipolar.blocks(texture, 2).reshape(3, -1)
 
-        near = _relu(self._near(self._seen(fine, CameraMotion(first.C.astype(np.float32), first.t.astype(np.float32)), counted, tensor).reshape(8, *shape)))
+        near = _relu(self._near(self._seen(fine, first, counted, tensor).reshape(8, *shape)))
         far = _relu(self._down(near))
         for one, two in self._blocks:
             far = _relu(far + two(_relu(one(far))))
@@ -130,11 +131,12 @@ class FlowNetwork:
         log_weight = 4.0 * np.tanh(evidence / 4.0)
         weight = counted * np.exp(log_weight)
 
-        motion, exact = first, epipolar.doubled(fine)
+        exact = epipolar.doubled(fine)
+        motion = CameraMotion(first.C.astype(np.float64), first.t.astype(np.float64))
         for _ in range(REFINEMENTS):
             motion = epipolar.step(exact, motion, weight.astype(np.float64), REFINED_SCALE)
         root = epipolar.covariance_root(exact, motion, weight, REFINED_SCALE, ambiguity)
-        motion = CameraMotion(motion.C.astype(np.float32), motion.t.astype(np.float32))
+        motion = epipolar.single(motion)
         left = epipolar.residuals(fine, motion)
         deep, turned = self._reviewed(far, left, log_weight, counted, shape)
 
@@ -195,7 +197,7 @@ class FlowNetwork:
         return (maps * cells.valid).astype(np.float32)
 
     def _statistics(
-        self, motion: CameraMotion, root: NDArray[np.float64], left: Residuals, weight: Field
+        self, motion: CameraMotion, root: Field, left: Residuals, weight: Field
     ) -> Field:
         turn = 2.0 * lie.quaternion_from_matrix(motion.C[0].astype(np.float64))[1:] / FLOW_UNIT
         below = np.array([root[1, 0], root[2, 0], root[2, 1]])
@@ -217,7 +219,7 @@ class FlowNetwork:
     def _qualities(
         self,
         motion: CameraMotion,
-        root: NDArray[np.float64],
+        root: Field,
         left: Residuals,
         weight: Field,
         sure: Field,
@@ -228,7 +230,7 @@ class FlowNetwork:
         textured = np.log1p(epipolar.eigenvalues(tensor)[0] / TEXTURE_UNIT)
         seen = float(valid.sum()) + 1e-6
         found = [
-            _squashed(np.linalg.norm(turn) / FLOW_UNIT),
+            _squashed(np.asarray(np.linalg.norm(turn) / FLOW_UNIT)),
             np.log(np.linalg.norm(root) / 1e-3),
             np.log(_rms(left, weight) / RESIDUAL_UNIT),
             np.log(left.depth[0] / FLOW_UNIT + 1e-3),
@@ -255,7 +257,7 @@ class FlowNetwork:
         phi = self.config.output_scale_rad * raw
         if self.config.prior_scale_rad > 0.0:
             phi = phi + self._priors(x)
-        anchor = lie.quaternion_from_matrix(lie.project_to_so3(motion.C[0].astype(np.float64)))
+        anchor = lie.quaternion_from_matrix(motion.C[0].astype(np.float64))
         heads: Field = lie.quaternion_multiply(
             lie.quaternion_exp(phi.astype(np.float64)), anchor[None]
         )
@@ -273,7 +275,7 @@ class FlowNetwork:
         size = 1.0 + np.square(z).mean()
         return np.asarray(self.config.prior_scale_rad * size * sums, dtype=np.float32)
 
-    def _root(self, quality: Field, root: NDArray[np.float64]) -> Field:
+    def _root(self, quality: Field, root: Field) -> Field:
         hidden = self._linear("covariance.layers.0", quality)
         slope = self._tensors["covariance.layers.1.weight"]
         hidden = np.where(hidden < 0.0, slope * hidden, hidden)
@@ -282,6 +284,55 @@ class FlowNetwork:
         wide = (size + self.config.covariance_floor) * root
         covariance = wide @ wide.T + (self.config.sigma_unit_rad * added) ** 2 * np.eye(3)
         return np.linalg.cholesky(covariance)
+
+
+# --- what a file has to hold ---------------------------------------------------------------------
+
+
+def flow_layout(config: NetworkConfig) -> dict[str, tuple[tuple[int, ...], str]]:
+    """Shape and type of every tensor of a HydraNet on flow, as torch has them."""
+    layout: dict[str, tuple[tuple[int, ...], str]] = {}
+
+    def add(name: str, *shape: int) -> None:
+        layout[name] = shape, "float32"
+
+    def convolution(name: str, outputs: int, inputs: int, norm: str = "", size: int = 3) -> None:
+        add(f"body.{name}.weight", outputs, inputs, size, size)
+        add(f"body.{name}.bias", outputs)
+        if norm:
+            for part in ("weight", "bias", "running_mean", "running_var"):
+                add(f"body.{norm}.{part}", outputs)
+            layout[f"body.{norm}.num_batches_tracked"] = (), "int64"
+
+    convolution("near.0", 16, 8, "near.1")
+    convolution("look.0.0", 32, 16, "look.0.1")
+    for block in (1, 2):
+        for part in ("first", "second"):
+            convolution(f"look.{block}.{part}.0", 32, 32, f"look.{block}.{part}.1")
+    convolution("evidence", 1, 48, size=1)
+    convolution("review.0.0", 32, 34, "review.0.1")
+    convolution("review.1.0", DEEP, 32, "review.1.1")
+    convolution("signed.0.0", 32, 35, "signed.0.1")
+    convolution("signed.1", DEEP, 32, size=1)
+    add("body.linear.weight", config.features, 3 * DEEP)
+    add("body.linear.bias", config.features)
+    heads, hidden, outputs = config.heads, config.head_hidden, 3
+    add("heads.first.weight", heads, hidden, config.features + STATISTICS)
+    add("heads.first.bias", heads, hidden)
+    add("heads.second.weight", heads, outputs, hidden)
+    add("heads.second.bias", heads, outputs)
+    add("heads.slope", heads, 1)
+    add("covariance.layers.0.weight", config.covariance_hidden, 2 * DEEP + QUALITIES)
+    add("covariance.layers.0.bias", config.covariance_hidden)
+    add("covariance.layers.1.weight", 1)
+    add("covariance.layers.2.weight", 2, config.covariance_hidden)
+    add("covariance.layers.2.bias", 2)
+    if config.prior_scale_rad > 0.0:
+        inputs = 2 * 3 * PRIOR_ROWS * PRIOR_COLUMNS
+        add("priors.first", heads, config.prior_hidden, inputs)
+        add("priors.first_bias", heads, config.prior_hidden)
+        add("priors.second", heads, 3, config.prior_hidden)
+    return layout
 
 
 # --- operations on maps --------------------------------------------------------------------------
@@ -298,7 +349,7 @@ def _relu(x: Field) -> Field:
     return np.maximum(x, 0.0, out=x)
 
 
-def _squashed(x: NDArray[np.floating]) -> NDArray[np.floating]:
+def _squashed(x: Field) -> Field:
     """Nearly x up to 2, and never more than 4: outliers must not dominate."""
     return 4.0 * np.tanh(x / 4.0)
 
@@ -332,7 +383,9 @@ def _doubled(x: Field) -> Field:
 def _pooled(maps: Field, shape: tuple[int, int]) -> Field:
     """Means over rows x columns regions that overlap where they must: (c, ...) -> (c, *shape)."""
     for axis, count in ((1, shape[0]), (2, shape[1])):
-        maps = np.moveaxis(np.moveaxis(maps, axis, -1) @ _regions(maps.shape[axis], count), -1, axis)
+        maps = np.moveaxis(
+            np.moveaxis(maps, axis, -1) @ _regions(maps.shape[axis], count), -1, axis
+        )
     return maps
 
 

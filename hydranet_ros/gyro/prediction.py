@@ -8,17 +8,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any, Protocol
 
 import numpy as np
-import torch
 
 from hydranet_ros.errors import HydraNetError
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.estimates import RelativeRotation
 from hydranet_ros.geometry.lie import Array
-from hydranet_ros.gyro import quaternion
 from hydranet_ros.gyro.config import Calibration
-from hydranet_ros.gyro.network import HydraOutput
+
+
+class HeadsOutput(Protocol):
+    """What the heads say, in arrays or in tensors of the CPU."""
+
+    @property
+    def quaternions(self) -> Any:
+        """(batch, H, 4)."""
+
+    @property
+    def root(self) -> Any:
+        """(batch, 3, 3), lower triangular."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,34 +85,53 @@ class Prediction:
         ]
 
 
-def combine(output: HydraOutput, calibration: Calibration | None = None) -> Prediction:
+def combine(output: HeadsOutput, calibration: Calibration | None = None) -> Prediction:
     """The mean of the heads, their spread and Sigma_a, calibrated.
 
-    In float64 on the CPU: heads differ by less than float32 resolves next to 1.
+    In float64: heads differ by less than float32 resolves next to 1.
     """
     calibration = calibration or Calibration()
-    heads = quaternion.normalise(output.quaternions.detach().to("cpu", torch.float64))
-    root = output.root.detach().to("cpu", torch.float64)
-    finite = heads.isfinite().all(dim=-1).all(dim=-1) & root.isfinite().flatten(1).all(dim=-1)
+    heads = np.asarray(output.quaternions, dtype=np.float64)
+    root = np.asarray(output.root, dtype=np.float64)
+    finite = np.isfinite(heads).all(axis=(1, 2)) & np.isfinite(root).all(axis=(1, 2))
     if not finite.all():
-        index = int(torch.nonzero(~finite)[0])
-        raise HydraNetError(
-            f"the network's output for sample {index} is not finite: is the flow finite where its "
-            "mask is valid, and of sane size?"
-        )
-    mean = quaternion.mean(heads)
-    deviations = calibration.epistemic_scale * quaternion.difference(heads, mean[:, None])
-    bias = torch.tensor(calibration.bias_rad, dtype=torch.float64)
-    mean = quaternion.positive(quaternion.multiply(quaternion.exp(-bias), mean))
-    root = torch.tensor(calibration.aleatoric_scale, dtype=torch.float64)[:, None] * root
-    found = Prediction(mean.numpy(), deviations.numpy(), (root @ root.mT).numpy())
+        raise not_finite(int(np.argmin(finite)))
+    heads = heads / np.linalg.norm(heads, axis=-1, keepdims=True)
+    mean = lie.quaternion_mean(heads)
+    inverse = mean * [1.0, -1.0, -1.0, -1.0]
+    apart = lie.quaternion_log(lie.quaternion_multiply(heads, inverse[:, None]))
+    bias = lie.quaternion_exp(-np.asarray(calibration.bias_rad))
+    root = np.asarray(calibration.aleatoric_scale)[:, None] * root
+    found = Prediction(
+        lie.quaternion_positive(lie.quaternion_multiply(bias, mean)),
+        calibration.epistemic_scale * apart,
+        root @ _t(root),
+    )
     return found.widened(calibration.floor_rad)
+
+
+def not_finite(sample: int) -> HydraNetError:
+    """What to say of an output that is none."""
+    return HydraNetError(
+        f"the network's output for sample {sample} is not finite: is the flow finite where its "
+        "mask is valid, and of sane size?"
+    )
 
 
 # --- stereo --------------------------------------------------------------------------------------
 # Two cameras of a rectified pair see the same rotation. Their errors are not independent: the
 # scene, the flow method and the network are the same. An average that took them as independent
 # would halve the covariance, and be over-confident.
+
+
+def combine_pair(found: Prediction, calibration: Calibration) -> Prediction:
+    """One estimate of a pair: forward flow of the left camera, then backward flow of the right.
+
+    `found` has no floor yet: it is that of both.
+    """
+    forward, backward = found.halves()
+    both = combine_stereo(forward, backward.inverse(), calibration.stereo_correlation)
+    return both.widened(calibration.floor_rad)
 
 
 def combine_stereo(left: Prediction, right: Prediction, correlation: float) -> Prediction:

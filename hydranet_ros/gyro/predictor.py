@@ -22,12 +22,13 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from hydranet_ros.errors import HydraNetError
 from hydranet_ros.geometry.estimates import RelativeRotation
-from hydranet_ros.gyro.config import FLOW_CHANNELS, Calibration
+from hydranet_ros.gyro.config import FLOW_CHANNELS, Calibration, NetworkConfig
 from hydranet_ros.gyro.device import choose_device
 from hydranet_ros.gyro.grid import WELL_TEXTURED, FlowInputs
 from hydranet_ros.gyro.network import HydraNet, HydraOutput
-from hydranet_ros.gyro.prediction import Prediction, combine, combine_stereo
+from hydranet_ros.gyro.prediction import Prediction, combine, combine_pair
 from hydranet_ros.gyro.weights import Weights, load_weights
+from hydranet_ros.gyro.weights_file import Provenance
 
 ArrayOrTensor = NDArray[Any] | Tensor
 
@@ -106,10 +107,25 @@ class Predictor:
         return f"Predictor({self.model.config.preset!r} on {self.device_name}{options})"
 
     @property
+    def config(self) -> NetworkConfig:
+        """What the network is made of."""
+        return self.model.config
+
+    @property
+    def provenance(self) -> Provenance:
+        """Where the weights come from."""
+        return self.weights.provenance
+
+    @property
+    def flow_device(self) -> str:
+        """Where flow that torch computes should be computed."""
+        return str(self.device)
+
+    @property
     def device_name(self) -> str:
-        """For logs and diagnostics: `cpu (2 threads)`, `cuda:0 (name of the GPU)`."""
+        """For logs and diagnostics: `cpu (torch, 2 threads)`, `cuda:0 (name of the GPU)`."""
         if self.device.type == "cpu":
-            return f"cpu ({torch.get_num_threads()} threads)"
+            return f"cpu (torch, {torch.get_num_threads()} threads)"
         return f"{self.device} ({torch.cuda.get_device_name(self.device)})"
 
     def predict(
@@ -143,12 +159,10 @@ class Predictor:
         errors of forward and backward flow have less in common than those of two cameras.
         """
         calibration = self.weights.calibration
-        plain = replace(calibration, floor_rad=0.0)
         sides = zip(self._inputs(left), self._inputs(right), strict=True)
         inputs = tuple(torch.cat(side) for side in sides)  # one pass for both
-        forward, backward = self._prediction(inputs, plain).halves()
-        both = combine_stereo(forward, backward.inverse(), calibration.stereo_correlation)
-        return both.widened(calibration.floor_rad)
+        found = self._prediction(inputs, replace(calibration, floor_rad=0.0))
+        return combine_pair(found, calibration)
 
     def rotations(
         self,
@@ -177,7 +191,7 @@ class Predictor:
 
     def _prediction(self, inputs: tuple[Tensor, ...], calibration: Calibration) -> Prediction:
         with torch.inference_mode():
-            return combine(self._heads(inputs), calibration)
+            return combine(self._heads(inputs).on_cpu(), calibration)
 
     def _heads(self, inputs: tuple[Tensor, ...]) -> HydraOutput:
         with self._precision():

@@ -1,4 +1,7 @@
-"""Numbers of the search for a motion, shared by `epipolar` in torch and in NumPy."""
+"""Numbers of the search for a motion, and units of what the network sees of it.
+
+Shared by `epipolar` and `network` in torch and in NumPy.
+"""
 
 from __future__ import annotations
 
@@ -33,3 +36,15 @@ PRIOR_SIGMA_RAD = 0.05  # a covariance never exceeds this
 # Flow covariance from texture: S = WELL_TEXTURED / (G + noise), G the cell's structure tensor.
 NOISE_GRADIENT = 4.0  # grey levels^2 per pixel^2: what sensor noise adds to the tensor
 LEAST_VARIANCE = 0.3  # no cell is better than this: flow is smooth, patches overlap
+
+# What the body for flow looks at.
+FLOW_UNIT = 0.03  # typical flow between frames: inputs of order 1
+RESIDUAL_UNIT = 1e-3  # typical error of flow across the epipolar lines
+NOISE_UNIT = 5e-4
+TEXTURE_UNIT = 20.0  # typical eigenvalue of a structure tensor, grey levels^2 per pixel^2
+REFINEMENTS = 3
+REFINED_SCALE = 7e-4
+DEEP = 24  # channels of what is pooled
+STATISTICS, QUALITIES = 15, 9  # of the solution: see FlowBody
+# Priors see the flow on so coarse a grid that the body can follow, and cancel, them.
+PRIOR_ROWS, PRIOR_COLUMNS = 6, 8

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import Enum
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,6 +14,7 @@ import numpy as np
 from hydranet_ros.errors import BadInput, HydraNetError, require
 from hydranet_ros.geometry.camera import Camera, Frame, Image, StereoCamera
 from hydranet_ros.geometry.estimates import RelativeRotation
+from hydranet_ros.gyro.device import check_device
 from hydranet_ros.gyro.flow import FlowConfig, FlowEstimator
 from hydranet_ros.gyro.grid import FlowInputs, GridFlow
 from hydranet_ros.gyro.memory import Memory, MemoryConfig
@@ -20,6 +22,9 @@ from hydranet_ros.settings import Configuration, section, setting
 
 if TYPE_CHECKING:
     from hydranet_ros.gyro.predictor import Predictor
+    from hydranet_ros.gyro.predictor_numpy import NumpyPredictor
+
+    AnyPredictor = Predictor | NumpyPredictor
 
 DEFAULT_WEIGHTS = Path(__file__).parents[1] / "weights" / "default.safetensors"
 # torch traces at the first prediction, and optimises what it traced at the next two.
@@ -48,7 +53,12 @@ class GyroConfig(Configuration):
         "mono", "whose flow the network sees: one camera's, or that of both", live=False
     )
     weights: str = setting("", "file of weights; the ones that ship if empty", live=False)
-    device: str = setting("auto", "auto, cpu, cuda or cuda:N", live=False)
+    device: str = setting(
+        "auto",
+        "auto, numpy, or by torch cpu, cuda, cuda:N. auto: a GPU where torch has one, else the "
+        "CPU, by NumPy where torch is not installed",
+        live=False,
+    )
     half: bool = setting(False, "compute in float16, which pays on CUDA", live=False)
     threads: int = setting(
         1, "threads of OpenCV and torch; more than free cores stall each other", 1, 256, live=False
@@ -75,18 +85,25 @@ class GyroConfig(Configuration):
     memory: MemoryConfig = section(MemoryConfig)
 
 
-def open_predictor(config: GyroConfig | None = None) -> Predictor:
+def open_predictor(config: GyroConfig | None = None) -> AnyPredictor:
     """Open a network, by default the one that ships. torch is loaded here and not before."""
     config = config or GyroConfig()
-    require("the visual gyro", "torch", "safetensors")
+    check_device(config.device)
+    weights = Path(config.weights) if config.weights else DEFAULT_WEIGHTS
+    if config.device == "numpy" or (config.device == "auto" and find_spec("torch") is None):
+        if config.half:
+            raise HydraNetError("gyro.half needs torch: leave it off, or install torch")
+        from hydranet_ros.gyro.predictor_numpy import NumpyPredictor
+
+        return NumpyPredictor(weights)
+    require(f"device {config.device!r}", "torch")
     from hydranet_ros.gyro.predictor import Predictor
 
-    weights = Path(config.weights) if config.weights else DEFAULT_WEIGHTS
     return Predictor(weights, config.device, half=config.half, threads=config.threads)
 
 
 def warm_up(
-    predictor: Predictor, cameras: Literal["mono", "stereo"], shape: tuple[int, int]
+    predictor: AnyPredictor, cameras: Literal["mono", "stereo"], shape: tuple[int, int]
 ) -> None:
     """Predict on nothing, on a grid of this shape: the first predictions take long."""
     nothing = FlowInputs(np.zeros((1, 2, *shape), dtype=np.float32))
@@ -113,15 +130,15 @@ class VisualGyro:
         self,
         camera: Camera | StereoCamera,
         config: GyroConfig | None = None,
-        predictor: Predictor | None = None,
+        predictor: AnyPredictor | None = None,
     ) -> None:
         self.config = config or GyroConfig()
         self.camera = camera
         self.stereo = self.config.cameras == "stereo"
         self.predictor = predictor or open_predictor(self.config)
-        grid = self.predictor.model.config.grid
+        grid = self.predictor.config.grid
         if grid is None:
-            preset = self.predictor.model.config.preset
+            preset = self.predictor.config.preset
             raise HydraNetError(
                 f"weights of preset {preset!r} have no canonical grid: use those of 'default'"
             )
@@ -285,12 +302,12 @@ class VisualGyro:
     def _flow_config(self) -> FlowConfig:
         flow = self.config.flow
         if flow.method == "auto":  # what the weights were trained on
-            flow = replace(flow, method=self.predictor.weights.flow_method)
+            flow = replace(flow, method=self.predictor.provenance.flow)
         return flow
 
     def _flow_device(self) -> str:
         torch_flow = self._flow_config().method == "farneback_torch"
-        return str(self.predictor.device) if torch_flow else "cpu"
+        return self.predictor.flow_device if torch_flow else "cpu"
 
 
 def _grey(image: Image) -> Image:
@@ -307,10 +324,10 @@ def _network_inputs(each: GridFlow) -> FlowInputs:
 
 def describe(gyro: VisualGyro) -> dict[str, Any]:
     """What the estimates depend on besides the configuration, as plain values."""
-    provenance = gyro.predictor.weights.provenance
+    provenance = gyro.predictor.provenance
     return {
         "flow": gyro.method,
-        "preset": gyro.predictor.model.config.preset,
+        "preset": gyro.predictor.config.preset,
         "command": provenance.command,
         "seed": provenance.seed,
     }

@@ -1,49 +1,24 @@
-"""Weights in a file: safetensors, with everything that made them as JSON in its metadata.
-
-Loading builds the network that the file describes, checks every name, shape and type against it,
-and never runs code from the file.
-"""
+"""The weights of a HydraNet in torch, saved to and loaded from a file."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-import struct
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
-from torch import Tensor
 
 from hydranet_ros.errors import FileError
-from hydranet_ros.files import unreadable, whole_file
 from hydranet_ros.gyro.config import Calibration, NetworkConfig
 from hydranet_ros.gyro.network import HydraNet
-from hydranet_ros.settings import Configuration, complete, dump, setting
-
-FORMAT_VERSION = 2  # 1: a body on a fixed grid, of version 0.1
-_KEY, _DIGEST = "hydranet", "sha256"  # one key of the metadata: several have no order
-# A header is parsed before it can be checked, and a file read before it is known to be sound.
-LARGEST_HEADER, LARGEST_FILE = 1 << 20, 256 << 20
-_SECTIONS = {"format_version", "network", "calibration", "provenance"}
-
-
-@dataclass(frozen=True)
-class Provenance(Configuration):
-    """Where weights come from: enough to make them again."""
-
-    flow_method: Literal["unknown", "auto", "dis", "farneback", "farneback_torch"] = setting(
-        "unknown", "flow they were trained on; a Predictor should get the same"
-    )
-    command: str = setting("", "the command that trained them")
-    data: str = setting("", "what they were trained on, in words")
-    seed: int = setting(0, "seed of the training", 0, 2**63 - 1)
-    validation: Mapping[str, float] = setting({}, "figures on held-out data, with units", None)
+from hydranet_ros.gyro.weights_file import (
+    FlowMethod,
+    Layout,
+    Provenance,
+    WeightsFile,
+    read_file,
+    write_file,
+)
 
 
 @dataclass(frozen=True)
@@ -55,111 +30,37 @@ class Weights:
     provenance: Provenance = field(default_factory=Provenance)
 
     @property
-    def flow_method(self) -> Literal["auto", "dis", "farneback", "farneback_torch"]:
-        """The flow to feed them with: what they were trained on, `auto` where that is unknown."""
-        known = self.provenance.flow_method
-        return "auto" if known == "unknown" else known
+    def flow_method(self) -> FlowMethod:
+        """The flow to feed them with."""
+        return self.provenance.flow
 
 
 def save_weights(path: str | PathLike[str], weights: Weights) -> None:
     """Write a file, whole or not at all: an interrupted training leaves the old one."""
-    description: dict[str, Any] = {
-        "format_version": FORMAT_VERSION,
-        "network": dump(weights.model.config),
-        "calibration": dump(weights.calibration),
-        "provenance": dump(weights.provenance),
-    }
     tensors = {
-        name: value.detach().to("cpu").contiguous()
+        name: value.detach().to("cpu").contiguous().numpy()
         for name, value in weights.model.state_dict().items()
     }
-    description[_DIGEST] = _digest(description, tensors)
-    content = save(tensors, {_KEY: json.dumps(description, allow_nan=False)})
-    with whole_file(path) as file:
-        file.write(content)
+    config = weights.model.config
+    write_file(path, WeightsFile(config, weights.calibration, weights.provenance, tensors))
 
 
 def load_weights(path: str | PathLike[str]) -> Weights:
     """Read a file written by `save_weights`; the model is in evaluation mode, on the CPU."""
-    path = Path(path)
-    try:
-        _check_header(path)
-        with safe_open(path, framework="pt", device="cpu") as file:
-            metadata = file.metadata() or {}
-            description = _description(path, metadata)
-            config, calibration, provenance = _described(path, description)
-            model = _empty_model(path, config)
-            wanted = model.state_dict()
-            _check_names(path, set(file.keys()), set(wanted))
-            for name, value in wanted.items():
-                _same(
-                    path, name, "shape", tuple(file.get_slice(name).get_shape()), (*value.shape,)
-                )
-            tensors = {name: file.get_tensor(name) for name in wanted}
-    except (OSError, ValueError) as error:
-        raise unreadable(path, error) from None
-    except SafetensorError as error:
-        raise FileError(
-            path, f"is not a safetensors file, or is damaged ({error}): fetch it again"
-        ) from None
-    _check_tensors(path, tensors, wanted)
-    if description.get(_DIGEST) != _digest(description, tensors):
-        raise FileError(path, "was changed after it was made, or is damaged: fetch it again")
+    found = read_file(path, layout)
+    model = _empty_model(Path(path), found.config)
+    tensors = {name: torch.from_numpy(value.copy()) for name, value in found.tensors.items()}
     model.load_state_dict(tensors, assign=True)
-    return Weights(model.eval(), calibration, provenance)
+    return Weights(model.eval(), found.calibration, found.provenance)
 
 
-def _digest(description: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
-    """Of everything that an estimate depends on."""
-    content = {name: value for name, value in description.items() if name != _DIGEST}
-    found = hashlib.sha256(json.dumps(content, sort_keys=True).encode())
-    for name in sorted(tensors):
-        found.update(name.encode())
-        found.update(tensors[name].contiguous().view(-1).view(torch.uint8).numpy().tobytes())
-    return found.hexdigest()
-
-
-def _check_header(path: Path) -> None:
-    with path.open("rb") as file:
-        start, size = file.read(8), file.seek(0, 2)
-    if len(start) == 8 and struct.unpack("<Q", start)[0] > LARGEST_HEADER:
-        raise FileError(path, "is not a safetensors file, or is damaged: fetch it again")
-    if size > LARGEST_FILE:
-        raise FileError(path, f"has {size >> 20} MB, at most {LARGEST_FILE >> 20} are read")
-
-
-def _description(path: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
-    if _KEY not in metadata:
-        raise FileError(path, "has no description of its network: use a file of `hydranet train`")
-    try:
-        description: Any = json.loads(metadata[_KEY])
-        version = description["format_version"]
-    except (ValueError, KeyError, TypeError, RecursionError):
-        raise FileError(path, "has a damaged description of its network: fetch it again") from None
-    if isinstance(version, bool) or version != FORMAT_VERSION:
-        raise FileError(
-            path,
-            f"has format version {str(version)[:20]}, and this hydranet_ros reads "
-            f"{FORMAT_VERSION}: use weights and package of the same release",
-        )
-    return dict(description)
-
-
-def _described(
-    path: Path, description: Mapping[str, Any]
-) -> tuple[NetworkConfig, Calibration, Provenance]:
-    try:
-        if set(description) - {_DIGEST} != _SECTIONS:
-            raise ValueError(
-                f"its sections must be {sorted(_SECTIONS)}, got {sorted(description)}"
-            )
-        return (
-            complete(NetworkConfig, description["network"]),
-            complete(Calibration, description["calibration"]),
-            complete(Provenance, description["provenance"]),
-        )
-    except (ValueError, TypeError, RecursionError) as error:
-        raise FileError(path, f"describes no network that is known here: {error}") from None
+def layout(path: Path, config: NetworkConfig) -> Layout:
+    """Shape and type of every tensor of the network that a file describes."""
+    state = _empty_model(path, config).state_dict()
+    return {
+        name: (tuple(value.shape), str(value.dtype).removeprefix("torch."))
+        for name, value in state.items()
+    }
 
 
 def _empty_model(path: Path, config: NetworkConfig) -> HydraNet:
@@ -169,25 +70,3 @@ def _empty_model(path: Path, config: NetworkConfig) -> HydraNet:
             return HydraNet(config)
     except (ValueError, TypeError, RuntimeError) as error:
         raise FileError(path, f"describes a network that cannot be built: {error}") from None
-
-
-def _check_names(path: Path, found: set[str], wanted: set[str]) -> None:
-    for state, names in (("lacks", wanted - found), ("has", found - wanted)):
-        if names:
-            raise FileError(
-                path,
-                f"{state} tensor {min(names)!r} (and {len(names) - 1} more), against its own "
-                "description: fetch or train it again",
-            )
-
-
-def _same(path: Path, name: str, what: str, got: object, want: object) -> None:
-    if got != want:
-        raise FileError(path, f"tensor {name!r} has {what} {got} instead of {want}")
-
-
-def _check_tensors(path: Path, found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> None:
-    for name, value in found.items():
-        _same(path, name, "type", value.dtype, wanted[name].dtype)
-        if value.is_floating_point() and not value.isfinite().all():
-            raise FileError(path, f"tensor {name!r} is not finite: the training had diverged")

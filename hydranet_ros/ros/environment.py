@@ -157,8 +157,8 @@ class LaunchArguments:
     def device(self, name: str) -> str:
         """Where the network runs."""
         text = self.text(name)
-        if text and not re.fullmatch(r"auto|cpu|cuda(:\d+)?", text):
-            raise self.wrong(name, "must be auto, cpu, cuda or cuda:N")
+        if text and not re.fullmatch(r"auto|numpy|cpu|cuda(:\d+)?", text):
+            raise self.wrong(name, "must be auto, numpy, cpu, cuda or cuda:N")
         return text
 
     def topic(self, name: str) -> str:

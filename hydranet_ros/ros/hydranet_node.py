@@ -27,7 +27,7 @@ from hydranet_ros.ros.spin import leave, run
 from hydranet_ros.settings import section
 
 if TYPE_CHECKING:
-    from hydranet_ros.gyro.predictor import Predictor
+    from hydranet_ros.gyro.visual_gyro import AnyPredictor
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class HydraNetNode(ManagedNode[HydraNetNodeConfig]):
 
     def __init__(self, **options: Any) -> None:
         super().__init__("hydranet_node", HydraNetNodeConfig, **options)
-        self._predictor: Predictor | None = None
+        self._predictor: AnyPredictor | None = None
         self._gyro: VisualGyro | None = None
         self._latest: RelativeRotation | None = None
 

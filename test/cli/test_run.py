@@ -308,7 +308,7 @@ def test_what_the_network_lacks_is_one_line(
 ) -> None:
     for arguments, why in (
         (["--weights", str(tmp_path / "none")], "none: cannot be read"),
-        (["--device", "abacus"], "device must be auto, cpu, cuda"),
+        (["--device", "abacus"], "device must be auto, numpy, cpu, cuda"),
     ):
         assert cli.main(["run", "--only", "rotation", *arguments]) == 2
         error = capsys.readouterr().err

@@ -457,7 +457,7 @@ def test_the_covariance_is_that_of_monte_carlo(kind: str) -> None:
     errors = lie.so3_log(motion.C.double().numpy() @ C.T)
     white = np.linalg.solve(root, errors[..., None])[..., 0]
     nees = float((white**2).sum(axis=1).mean())
-    expected = 3.0 / epipolar._CELLS_PER_ERROR
+    expected = 3.0 / epipolar.CELLS_PER_ERROR
     # What is assumed beside the residuals, a fifth of _NOISE, makes it a little less.
     assert 0.75 * expected < nees < 1.2 * expected
 

@@ -224,7 +224,7 @@ def test_wrong_shapes_are_named(model, shape, mask_shape, message):
 def test_the_device_in_use_is_reported(model):
     predictor = Predictor(model, device="cpu")
     assert predictor.device == torch.device("cpu")
-    assert predictor.device_name == f"cpu ({torch.get_num_threads()} threads)"
+    assert predictor.device_name == f"cpu (torch, {torch.get_num_threads()} threads)"
     assert repr(predictor) == f"Predictor('default' on {predictor.device_name})"
     assert Predictor(model).device.type == ("cuda" if torch.cuda.is_available() else "cpu")
 
@@ -239,7 +239,7 @@ def test_absent_cuda_is_an_error_not_a_fallback(model):
 
 @pytest.mark.parametrize("name", ["gpu", "cpux", ""])
 def test_unknown_devices_are_refused(model, name):
-    with pytest.raises(HydraNetError, match="device must be auto, cpu, cuda"):
+    with pytest.raises(HydraNetError, match="device must be auto, numpy, cpu, cuda"):
         Predictor(model, device=name)
 
 

@@ -14,13 +14,8 @@ from safetensors.torch import load_file, save_file
 from hydranet_ros.errors import FileError
 from hydranet_ros.gyro.config import Calibration, preset
 from hydranet_ros.gyro.network import HydraNet
-from hydranet_ros.gyro.weights import (
-    FORMAT_VERSION,
-    Provenance,
-    Weights,
-    load_weights,
-    save_weights,
-)
+from hydranet_ros.gyro.weights import Weights, load_weights, save_weights
+from hydranet_ros.gyro.weights_file import FORMAT_VERSION, Provenance
 
 CALIBRATION = Calibration((1.5, 1.0, 2.0), 0.7, (1e-4, -2e-4, 0.0))
 PROVENANCE = Provenance("dis", "hydranet train --seed 3", "street", 3, {"nll": -14.5})
@@ -232,6 +227,6 @@ def test_sections_and_tensors_that_are_missing_or_too_many(path):
     write(path, {k: v for k, v in tensors.items() if k != "heads.slope"}, description)
     assert "lacks tensor 'heads.slope'" in refused(path)
     write(path, tensors | {"heads.slope": tensors["heads.slope"].half()}, description)
-    assert "type torch.float16 instead of torch.float32" in refused(path)
+    assert "type float16 instead of float32" in refused(path)
     write(path, tensors | {"heads.slope": tensors["heads.slope"] * torch.nan}, description)
     assert "'heads.slope' is not finite" in refused(path)

@@ -53,7 +53,8 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch = pytest.importorskip("torch", reason="rotations from images need torch")
     from hydranet_ros.gyro.config import preset
     from hydranet_ros.gyro.network import HydraNet
-    from hydranet_ros.gyro.weights import Provenance, Weights, save_weights
+    from hydranet_ros.gyro.weights import Weights, save_weights
+    from hydranet_ros.gyro.weights_file import Provenance
 
     torch.manual_seed(1)
     path = tmp_path_factory.mktemp("weights") / "untrained.safetensors"

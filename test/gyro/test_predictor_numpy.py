@@ -1,0 +1,170 @@
+"""The network by NumPy gives what it gives by torch, and reads the same files."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.ndimage import gaussian_filter
+
+torch = pytest.importorskip("torch", reason="the oracle is torch")
+
+from hydranet_ros import open_source
+from hydranet_ros.errors import FileError, HydraNetError
+from hydranet_ros.geometry import lie
+from hydranet_ros.gyro.config import preset
+from hydranet_ros.gyro.grid import FlowInputs
+from hydranet_ros.gyro.network import HydraNet
+from hydranet_ros.gyro.network_numpy import flow_layout
+from hydranet_ros.gyro.prediction import Prediction
+from hydranet_ros.gyro.predictor import Predictor
+from hydranet_ros.gyro.predictor_numpy import NumpyPredictor
+from hydranet_ros.gyro.visual_gyro import DEFAULT_WEIGHTS, GyroConfig, VisualGyro, open_predictor
+from hydranet_ros.gyro.weights import Weights, layout, save_weights
+
+ROTATION_RAD, ROOT_SHARE = 1e-6, 1e-4
+
+
+@pytest.fixture(scope="module")
+def both() -> tuple[Predictor, NumpyPredictor]:
+    return Predictor(DEFAULT_WEIGHTS, "cpu", threads=1), NumpyPredictor(DEFAULT_WEIGHTS)
+
+
+def random_flow(rng: np.random.Generator, shape: tuple[int, int]) -> FlowInputs:
+    """Any motion before any depths, with noise, wrong flow, holes and any texture."""
+    grid = replace(preset("default").grid, rows=shape[0], columns=shape[1])
+    x = np.dstack([grid.centres, np.ones(shape)])
+    depth = np.exp(0.5 * gaussian_filter(rng.standard_normal(shape), 6.0) * 20.0)
+    direction = rng.standard_normal(3)
+    direction /= np.linalg.norm(direction)
+    moved = x @ lie.so3_exp(0.03 * rng.standard_normal(3)).T
+    moved += rng.uniform(0.0, 0.2) * direction / depth[..., None]
+    flow = np.moveaxis(moved[..., :2] / moved[..., 2:] - x[..., :2], 2, 0)
+    flow += 3e-4 * rng.standard_normal(flow.shape)
+    flow += (rng.random(shape) < 0.1) * rng.uniform(-0.1, 0.1, flow.shape)
+    mask = np.ones(shape, dtype=bool)
+    mask[: rng.integers(1, shape[0] // 3)] = False
+    trusted = mask & (rng.random(shape) < 0.9)
+    (a, b), (c, d) = rng.uniform(0.0, 15.0) * rng.standard_normal((2, 2, *shape))
+    texture = np.stack([a * a + c * c, a * b + c * d, b * b + d * d])
+    return FlowInputs(*(each[None].astype(np.float32) for each in (flow, mask, trusted, texture)))
+
+
+def differences(found: Prediction, wanted: Prediction) -> np.ndarray:
+    """(batch, 2): of the rotations in rad, of the roots of the covariances relative to them."""
+    inverse = wanted.quaternions * [1.0, -1.0, -1.0, -1.0]
+    apart = lie.quaternion_log(lie.quaternion_multiply(found.quaternions, inverse))
+    got, want = (np.linalg.cholesky(each.covariance) for each in (found, wanted))
+    roots = np.abs(got - want).max(axis=(1, 2)) / np.abs(want).max(axis=(1, 2))
+    return np.stack([np.abs(apart).max(axis=1), roots], axis=1)
+
+
+def assert_same(found: Prediction, wanted: Prediction) -> None:
+    assert (differences(found, wanted) < (ROTATION_RAD, ROOT_SHARE)).all()
+
+
+SHAPES = [(112, 168), (56, 144), (80, 112), (32, 48)]
+
+
+def compare_random(both: tuple[Predictor, NumpyPredictor], seeds: range) -> None:
+    """Where sigma is above 3 deg nothing is known, and what is said hangs on roundings."""
+    rows = []
+    for seed in seeds:
+        given = random_flow(np.random.default_rng(seed), SHAPES[seed % len(SHAPES)])
+        found, wanted = both[1].predict(*given), both[0].predict(*given)
+        if np.trace(wanted.covariance[0]) < np.deg2rad(3.0) ** 2:
+            rows.append(differences(found, wanted)[0])
+    rotations, roots = np.array(rows).T
+    assert len(rows) > 0.6 * len(seeds)
+    assert rotations.max() < ROTATION_RAD
+    assert np.quantile(roots, 0.99) < ROOT_SHARE
+    assert roots.max() < 2.0 * ROOT_SHARE
+
+
+def test_random_flow(both: tuple[Predictor, NumpyPredictor]) -> None:
+    compare_random(both, range(24))
+
+
+@pytest.mark.slow
+def test_a_thousand_random_flows(both: tuple[Predictor, NumpyPredictor]) -> None:
+    compare_random(both, range(1000, 2000))
+
+
+def compare_real(both: tuple[Predictor, NumpyPredictor], folder: Path, count: int) -> None:
+    source = open_source(str(folder), max_frames=count + 1, cameras="mono")
+    gyros = [VisualGyro(source.camera, GyroConfig(), predictor) for predictor in both]
+    compared = 0
+    for frame in islice(source, count + 1):
+        wanted, found = (gyro.update(frame) for gyro in gyros)
+        assert (wanted is None) == (found is None)
+        if wanted is None or found is None:
+            continue
+        compared += 1
+        apart = lie.so3_log(found.C_2_1 @ wanted.C_2_1.T)
+        assert np.abs(apart).max() < ROTATION_RAD
+    assert compared > count // 2
+
+
+def test_real_images(both: tuple[Predictor, NumpyPredictor], data: Path) -> None:
+    compare_real(both, data / "euroc", 5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["kitti/sequences/09", "euroc", "tum/fr1_xyz"])
+def test_many_real_images(both: tuple[Predictor, NumpyPredictor], data: Path, name: str) -> None:
+    compare_real(both, data / name, 40)
+
+
+def test_both_cameras_of_a_pair(both: tuple[Predictor, NumpyPredictor]) -> None:
+    left, right = (random_flow(np.random.default_rng(seed), (56, 144)) for seed in (1, 2))
+    assert_same(both[1].predict_stereo(left, right), both[0].predict_stereo(left, right))
+
+
+def test_a_batch_and_what_is_left_out(both: tuple[Predictor, NumpyPredictor]) -> None:
+    many = [random_flow(np.random.default_rng(seed), (32, 48)) for seed in range(3)]
+    flow = np.concatenate([each.flow for each in many])
+    assert_same(both[1].predict(flow), both[0].predict(flow))
+    for name, shape in (
+        ("mask", (3, 32, 47)),
+        ("trusted", (2, 32, 48)),
+        ("texture", (3, 2, 32, 48)),
+    ):
+        with pytest.raises(ValueError, match=name):
+            both[1].predict(flow, **{name: np.ones(shape)})
+
+
+def test_flow_that_is_not_finite_is_refused_in_one_line(
+    both: tuple[Predictor, NumpyPredictor],
+) -> None:
+    flow = np.full((1, 2, 32, 48), np.nan)
+    for predictor in both:
+        with pytest.raises(HydraNetError, match="sample 0 is not finite"):
+            predictor.predict(flow)
+    masked = both[1].predict(flow, np.zeros((1, 32, 48)))  # whatever stands there
+    assert np.isfinite(masked.covariance).all()
+
+
+def test_a_file_holds_what_torch_says(tmp_path: Path) -> None:
+    for config in (preset("default"), preset("default", heads=3, prior_scale_rad=0.0)):
+        assert flow_layout(config) == layout(tmp_path, config)
+
+
+def test_other_networks_need_torch(tmp_path: Path) -> None:
+    path = tmp_path / "paper.safetensors"
+    save_weights(path, Weights(HydraNet(preset("mlp"))))
+    with pytest.raises(FileError, match="needs torch"):
+        NumpyPredictor(path)
+
+
+def test_which_one_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert isinstance(open_predictor(GyroConfig(device="cpu")), Predictor)
+    assert isinstance(open_predictor(GyroConfig(device="numpy")), NumpyPredictor)
+    with pytest.raises(HydraNetError, match="half needs torch"):
+        open_predictor(GyroConfig(device="numpy", half=True))
+    monkeypatch.setattr("hydranet_ros.gyro.visual_gyro.find_spec", lambda name: None)
+    chosen = open_predictor()
+    assert isinstance(chosen, NumpyPredictor)
+    assert "NumPy" in str(chosen)
