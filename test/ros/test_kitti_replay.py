@@ -177,6 +177,6 @@ def test_diagnostics_tell_rate_drops_latency_and_consistency(heard: Heard) -> No
         assert last[name]["dropped"] == "0"
         assert int(last[name]["done"]) == FRAMES
         assert float(last[name]["latency p95 (ms)"]) > 0.0
-    assert last["/hydranet_node"]["device"].startswith("cpu (1 threads)")
+    assert last["/hydranet_node"]["device"].startswith("cpu (torch, 1 threads)")
     assert 0.0 <= float(last["/hydranet_node"]["epistemic share"]) <= 1.0
     assert any(key.startswith("NIS") for key in last["/fusion_node"])
