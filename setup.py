@@ -13,7 +13,10 @@ from distutils.command.install_data import install_data
 NAME = "hydranet_ros"
 COMMAND = "hydranet"
 README = Path(__file__).resolve().with_name("README.md")  # colcon may link setup.py alone
-NODES = ["hydranet_node", "stereo_vo_node", "fusion_node", "player_node", "recorder_node"]
+NODES = [
+    *("hydranet_node", "stereo_vo_node", "fusion_node", "hydranet_all"),
+    *("player_node", "recorder_node"),
+]
 MESSAGES = ["sensor", "geometry", "nav", "std", "visualization", "diagnostic"]
 FOR_COLCON = ("bin", [f"resource/{COMMAND}"])
 LAUNCHER = """\

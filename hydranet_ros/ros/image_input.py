@@ -13,6 +13,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import cv2
@@ -229,7 +230,10 @@ class ImageInput:
     def _frame(self, images: ImageSet) -> CameraFrame:
         self._advise(images)
         frame_id = self._frame_id.take(images.images[0].header.frame_id)
-        pixels = [grey(*each) for each in zip(images.images, self._white, strict=True)]
+        pixels = [
+            self._node.shared.decoded(image, partial(grey, image, white))
+            for image, white in zip(images.images, self._white, strict=True)
+        ]
         for info, image in zip(images.infos, pixels, strict=True):
             check_shape(info, image.shape)
         if len({image.shape for image in pixels}) > 1:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from rclpy.subscription import Subscription
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image
 
 from hydranet_ros.datasets.sensor_messages import (
@@ -28,6 +27,7 @@ from hydranet_ros.geometry.stamps import PAIR_TOLERANCE_S, StampMatcher
 from hydranet_ros.ros.conversions import ImageMessage, stamp_ns
 from hydranet_ros.ros.lifecycle import ManagedNode
 from hydranet_ros.ros.qos import QualityConfig, compressed_topic, is_latched, is_published
+from hydranet_ros.ros.sharing import SharedSubscription
 from hydranet_ros.settings import setting
 
 TOPICS = {
@@ -84,7 +84,7 @@ class ImageTopic:
         self._seconds = 0
         self._subscription = self._subscribe()
 
-    def _subscribe(self) -> Subscription[Any]:
+    def _subscribe(self) -> SharedSubscription:
         kind, topic = self._choices[self.transport]
         return self._node.subscribe(kind, topic, self._callback, self._config)
 

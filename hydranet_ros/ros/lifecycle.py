@@ -20,7 +20,6 @@ from rclpy.duration import Duration
 from rclpy.impl.implementation_singleton import rclpy_implementation
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
 from rclpy.qos import QoSProfile
-from rclpy.subscription import Subscription
 from std_srvs.srv import Trigger
 
 from hydranet_ros.errors import BadInput, HydraNetError
@@ -34,6 +33,7 @@ from hydranet_ros.ros.diagnostics import (
 )
 from hydranet_ros.ros.parameters import Parameters
 from hydranet_ros.ros.qos import LATCHED, OUTPUT, QualityConfig, publishers_of
+from hydranet_ros.ros.sharing import SharedSubscription, SharedSubscriptions
 from hydranet_ros.settings import Configuration, setting
 
 RCLError = rclpy_implementation.RCLError
@@ -75,17 +75,24 @@ class Worker(Protocol):
 
 
 class ManagedNode(LifecycleNode, Generic[Config]):
-    """A lifecycle node with a configuration."""
+    """A lifecycle node with a configuration. Nodes of one process may share subscriptions."""
 
-    def __init__(self, name: str, kind: type[Config], **options: Any) -> None:
+    def __init__(
+        self,
+        name: str,
+        kind: type[Config],
+        shared: SharedSubscriptions | None = None,
+        **options: Any,
+    ) -> None:
         super().__init__(name, **options)
+        self.shared = shared or SharedSubscriptions()
         self.warn = WarningCounter(self.get_logger())
         self.throughput = Throughput()
         self.productivity = Productivity()
         self.configured = self.active = self.failed = False
         self.workers: list[Worker] = []
         self._settings = Parameters(self, kind, self._apply, lambda: self.configured)
-        self._open_subscriptions: dict[Subscription[Any], SubscriptionMonitor] = {}
+        self._open_subscriptions: dict[SharedSubscription, SubscriptionMonitor] = {}
         self._open_publishers: list[Any] = []
         self._diagnostics = self.create_publisher(DiagnosticArray, "/diagnostics", OUTPUT)
         self.create_service(Trigger, "~/reset", self._reset_service)
@@ -129,7 +136,7 @@ class ManagedNode(LifecycleNode, Generic[Config]):
         callback: Callable[[Any], None],
         quality: QualityConfig,
         latched: bool = False,
-    ) -> Subscription[Any]:
+    ) -> SharedSubscription:
         """Subscribe; while the node is not active messages are ignored.
 
         With `latched` messages that were published before come too, from those who keep them.
@@ -143,14 +150,14 @@ class ManagedNode(LifecycleNode, Generic[Config]):
                 self.guard(callback, message, monitor.topic)
 
         profile = LATCHED if latched else quality.profile
-        subscription = self.create_subscription(kind, topic, receive, profile)
+        subscription = self.shared.subscribe(self, kind, topic, receive, profile)
         self._open_subscriptions[subscription] = monitor
         return subscription
 
-    def unsubscribe(self, subscription: Subscription[Any]) -> None:
+    def unsubscribe(self, subscription: SharedSubscription) -> None:
         """Close a subscription before the others."""
         del self._open_subscriptions[subscription]
-        self.destroy_subscription(subscription)
+        subscription.close()
 
     def guard(self, callback: Callable[..., None], message: Any, topic: str) -> None:
         """Call back; bad input is warned about by the name of the topic."""
@@ -226,7 +233,7 @@ class ManagedNode(LifecycleNode, Generic[Config]):
 
     def _close(self) -> None:
         for subscription in self._open_subscriptions:
-            self.destroy_subscription(subscription)
+            subscription.close()
         for publisher in self._open_publishers:
             self.destroy_lifecycle_publisher(publisher)
         self._open_subscriptions, self._open_publishers = {}, []

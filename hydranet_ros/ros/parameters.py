@@ -30,12 +30,15 @@ from hydranet_ros.settings import Configuration, Setting, read_yaml, update, wal
 
 Config = TypeVar("Config", bound=Configuration)
 
-NODES = ("hydranet_node", "stereo_vo_node", "fusion_node", "player_node", "recorder_node")
+NODES = (
+    *("hydranet_node", "stereo_vo_node", "fusion_node", "hydranet_all"),
+    *("player_node", "recorder_node"),
+)
 # How alike names must be for one to be meant by the other.
 ALIKE = 0.75
 
 # What the nodes of this package have between them. A file may set all of it for all nodes (`/**`).
-SECTIONS = {"autostart", "threads", "input", "gyro", "vo", "frames", "path"} | {
+SECTIONS = {"nodes", "autostart", "threads", "input", "gyro", "vo", "frames", "path"} | {
     *("odometry", "fusion", "output"),
 }
 QOS_OVERRIDES = "qos_overrides."  # declared by rclpy when a topic is opened

@@ -1,4 +1,4 @@
-"""Run a node as a process: start, spin, and end cleanly with an exit code."""
+"""Run nodes as a process: start, spin, and end cleanly with an exit code."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from threading import Event, Thread
 from typing import Any, NoReturn
 
@@ -62,31 +62,39 @@ def end_with_the_launch() -> None:
 
 def run(make: Callable[[], ManagedNode[Any]], arguments: list[str] | None = None) -> int:
     """Make a node and spin it until it is interrupted; the exit code is 0, 2 for bad input."""
+    return run_together(lambda: [make()], arguments)
+
+
+def run_together(
+    make: Callable[[], Sequence[ManagedNode[Any]]],
+    arguments: list[str] | None = None,
+) -> int:
+    """Make nodes of one process, and spin them by one executor."""
     interruption = Interruption()
     end_with_the_launch()
-    node: ManagedNode[Any] | None = None
+    nodes: Sequence[ManagedNode[Any]] = []
     try:
         rclpy.init(args=arguments, signal_handler_options=SignalHandlerOptions.NO)
         for file in given_files(sys.argv if arguments is None else arguments):
             refuse_misspelt(file)
-        node = make()
-        if node.config.autostart and not _started(node):
+        nodes = make()
+        if not all(_started(node) for node in nodes if node.config.autostart):
             interruption.starting = False
             return 2
-        _spin(node, interruption)
+        _spin(nodes, interruption)
     except ExternalShutdownException:
         pass
     except (HydraNetError, RCLError) as error:
         interruption.starting = False
         # After a fault of our own the context is gone, and rclpy may trip over it.
-        if node is None or not node.failed:
+        if not any(node.failed for node in nodes):
             print(" ".join(str(error).split()), file=sys.stderr)
             return 2
     finally:
-        if node is not None:
+        for node in nodes:
             node.end()
         rclpy.try_shutdown()
-    return 1 if node is not None and node.failed else 0
+    return 1 if any(node.failed for node in nodes) else 0
 
 
 def leave(code: int) -> NoReturn:
@@ -105,10 +113,11 @@ def _started(node: ManagedNode[Any]) -> bool:
     return all(step() == TransitionCallbackReturn.SUCCESS for step in steps)
 
 
-def _spin(node: ManagedNode[Any], interruption: Interruption) -> None:
+def _spin(nodes: Sequence[ManagedNode[Any]], interruption: Interruption) -> None:
     interruption.starting = False
     executor = SingleThreadedExecutor()
-    executor.add_node(node)
+    for node in nodes:
+        executor.add_node(node)
     while not interruption.came:
         executor.spin_once(timeout_sec=SIGNAL_PERIOD_S)
 

@@ -1,0 +1,69 @@
+"""hydranet_all: hydranet_node, stereo_vo_node and fusion_node in one process.
+
+    ros2 run hydranet_ros hydranet_all --ros-args --params-file hydranet.yaml
+
+The same nodes with the same topics, parameters and results as in three processes. Images that two
+of them hear are received and decoded once; each works in a thread of its own.
+
+    -p nodes:=['hydranet_node', 'fusion_node']    only these
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from hydranet_ros.ros.fusion_node import FusionNode
+from hydranet_ros.ros.hydranet_node import HydraNetNode
+from hydranet_ros.ros.lifecycle import ManagedNode, NodeConfig
+from hydranet_ros.ros.sharing import SharedSubscriptions
+from hydranet_ros.ros.spin import leave, run_together
+from hydranet_ros.ros.stereo_vo_node import StereoVONode
+from hydranet_ros.settings import setting
+
+# The fusion last: when it is ready, so are those that it hears.
+NODES: dict[str, type[ManagedNode[Any]]] = {
+    "stereo_vo_node": StereoVONode,
+    "hydranet_node": HydraNetNode,
+    "fusion_node": FusionNode,
+}
+
+
+@dataclass(frozen=True)
+class AllConfig(NodeConfig):
+    """Which nodes there are."""
+
+    nodes: tuple[str, ...] = setting(tuple(NODES), "the nodes of this process", live=False)
+
+    def validate(self) -> None:
+        """Check the names."""
+        for name in self.nodes:
+            if name not in NODES:
+                raise ValueError(f"nodes must be some of {', '.join(NODES)}, got {name!r}")
+
+
+class HydraNetAll(ManagedNode[AllConfig]):
+    """Holds what the others share, and tells of the process."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__("hydranet_all", AllConfig, **options)
+
+    def diagnostics(self) -> dict[str, str]:
+        """Who is in this process."""
+        return {"nodes": ", ".join(self.config.nodes)}
+
+
+def make_nodes(**options: Any) -> list[ManagedNode[Any]]:
+    """The nodes, and before them the one that holds what they share."""
+    owner = HydraNetAll(**options)
+    shared = SharedSubscriptions(owner)
+    return [owner, *(NODES[name](shared=shared, **options) for name in owner.config.nodes)]
+
+
+def main(arguments: list[str] | None = None) -> NoReturn:
+    """Run the nodes."""
+    leave(run_together(make_nodes, arguments))
+
+
+if __name__ == "__main__":
+    main()
