@@ -25,7 +25,9 @@ from hydranet_ros.pipeline import Pipeline, PipelineConfig, Step
 from hydranet_ros.ros.conversions import pose_matrix, stamp_ns
 from hydranet_ros.ros.extrinsics import FramesConfig
 from hydranet_ros.ros.fusion_node import FusionNode
+from hydranet_ros.ros.hydranet_all import HydraNetAll
 from hydranet_ros.ros.hydranet_node import HydraNetNode
+from hydranet_ros.ros.sharing import SharedSubscriptions
 from hydranet_ros.ros.stereo_vo_node import StereoVONode
 from hydranet_ros.simulation.config import StreetConfig
 from hydranet_ros.simulation.street import Street
@@ -71,12 +73,16 @@ def offline(drive: Drive, weights: Path, cameras: str) -> list[Step]:
     return [pipeline.update(frame) for frame in drive.frames]
 
 
+@pytest.mark.parametrize("together", [False, True], ids=["apart", "together"])
 @pytest.mark.parametrize("cameras", ["stereo", "mono"])
 def test_the_nodes_give_the_numbers_of_the_pipeline(
-    bench: Bench, drive: Drive, weights: Path, cameras: str
+    bench: Bench, drive: Drive, weights: Path, cameras: str, together: bool
 ) -> None:
+    """Together they share the subscriptions to what both of them hear."""
     steps = offline(drive, weights, cameras)
-    space = f"/{cameras}"
+    space = f"/{cameras}{int(together)}"
+    owner = HydraNetAll(namespace=space)
+    shared = SharedSubscriptions(owner) if together else None
     net = overrides(
         gyro__weights=str(weights), gyro__cameras=cameras, gyro__device="cpu", **REPLAY
     )
@@ -86,12 +92,14 @@ def test_the_nodes_give_the_numbers_of_the_pipeline(
     remaps = [f"{space}/relative_rotation{part}:={rotation}{part}" for part in ("", "/interval")]
     nodes = (
         HydraNetNode(
+            shared=shared,
             namespace=space,
             parameter_overrides=[*net, Parameter("input.rectified", value=True)],
             cli_args=["--ros-args", *(word for each in mono for word in ("-r", each))],
         ),
-        StereoVONode(namespace=space, parameter_overrides=overrides(**REPLAY)),
+        StereoVONode(shared=shared, namespace=space, parameter_overrides=overrides(**REPLAY)),
         FusionNode(
+            shared=shared,
             namespace=space,
             parameter_overrides=overrides(fusion__odometry="own", fusion__max_wait_s=60.0),
             cli_args=["--ros-args", *(word for each in remaps for word in ("-r", each))],
@@ -101,9 +109,11 @@ def test_the_nodes_give_the_numbers_of_the_pipeline(
     fused = bench.hear(Odometry, f"{space}/fused/odometry")
     odometry = bench.hear(Odometry, f"{space}/vo/odometry")
     rotations = bench.hear(PoseWithCovarianceStamped, rotation)
-    with spinning(*nodes):
-        left = (rig.images[0], rig.infos[0])
-        assert bench.spin_until(lambda: all(p.get_subscription_count() == 2 for p in left), 30.0)
+    with spinning(owner, *nodes):
+        left, hearers = (rig.images[0], rig.infos[0]), 1 if together else 2
+        assert bench.spin_until(
+            lambda: all(p.get_subscription_count() == hearers for p in left), 30.0
+        )
         wanted = (f"{space[1:]}/vo/odometry", rotation[1:], f"{rotation[1:]}/interval")
         # The bench hears odometry and rotations too.
         assert bench.wait_for_listeners({wanted[0]: 2, wanted[1]: 2, wanted[2]: 1}, 30.0)
