@@ -104,6 +104,7 @@ setup(
         "PyYAML>=6",
         "tqdm>=4.60",
         "safetensors>=0.4",
+        "threadpoolctl>=3",
     ],
     extras_require={
         "kilted": ros_wheels("9.1.2", "5.5.1"),

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import rclpy
@@ -24,20 +25,30 @@ from hydranet_ros.datasets.source import Source
 from hydranet_ros.errors import HydraNetError
 from hydranet_ros.geometry.camera import Frame, StereoCamera
 from hydranet_ros.ros.conversions import image_message, stamp_ns, time_message
-from hydranet_ros.ros.environment import node_command, private_environment
+from hydranet_ros.ros.environment import node_command, private_environment, together_command
 
 NODES = ("hydranet_node", "stereo_vo_node", "fusion_node")
 SIDES = ("left", "right")
 ROTATION = "hydranet_node/relative_rotation"
 
 
-def start_nodes(nodes: ProcessGroup, weights: str, live: dict[str, str | int | float]) -> None:
-    """The three nodes with the inputs of a live robot."""
-    net = {**live, "gyro.cameras": "stereo", "gyro.weights": weights}
-    nodes.start("hydranet_node", node_command("hydranet_node", net))
-    nodes.start("stereo_vo_node", node_command("stereo_vo_node", dict(live)))
-    remaps = {f"relative_rotation{part}": f"{ROTATION}{part}" for part in ("", "/interval")}
-    nodes.start("fusion_node", node_command("fusion_node", {"fusion.odometry": "own"}, remaps))
+def start_nodes(nodes: ProcessGroup, options: Namespace) -> None:
+    """The three nodes with the inputs of a live robot, in one process or in three."""
+    live = {"input.reliability": options.reliability, "input.queue": options.queue}
+    net = {"gyro.cameras": options.cameras, "gyro.weights": options.weights}
+    net |= {"gyro.device": options.device}
+    left = {"image": "left/image_rect", "camera_info": "left/camera_info"}
+    rotations = {f"relative_rotation{part}": f"{ROTATION}{part}" for part in ("", "/interval")}
+    given: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
+        "stereo_vo_node": (dict(live), {}),
+        "hydranet_node": ({**live, **net}, left if options.cameras == "mono" else {}),
+        "fusion_node": ({"fusion.odometry": "own"}, rotations),
+    }
+    if options.processes == "one":
+        nodes.start("hydranet_all", together_command(given))
+        return
+    for name, (parameters, remaps) in given.items():
+        nodes.start(name, node_command(name, parameters, remaps))
 
 
 @dataclass
@@ -86,11 +97,12 @@ class Bench:
         while (left := until - time.monotonic()) > 0.0:
             self._executor.spin_once(timeout_sec=left)
 
-    def wait_for_nodes(self, timeout_s: float = 180.0) -> None:
+    def wait_for_nodes(self, hearers: int, timeout_s: float = 180.0) -> None:
         """Wait until all subscribe to this node and to each other."""
         until = time.monotonic() + timeout_s
         while not (
-            all(p.get_subscription_count() >= 2 for p in (*self._images, *self._infos))
+            all(p.get_subscription_count() >= hearers for p in (self._images[0], self._infos[0]))
+            and all(p.get_subscription_count() for p in (self._images[1], self._infos[1]))
             and self._subscribers("stereo_vo_node", "vo/odometry")
             and self._subscribers("hydranet_node", ROTATION)
             and self._subscribers("hydranet_node", f"{ROTATION}/interval")
@@ -145,10 +157,6 @@ def _info(source: Source, shape: tuple[int, int], right: bool) -> CameraInfo:
 @contextmanager
 def running(source: Source, shape: tuple[int, int], options: Namespace) -> Iterator[Bench]:
     """The nodes and a bench, in a domain of their own."""
-    live: dict[str, str | int | float] = {
-        "input.reliability": options.reliability,
-        "input.queue": options.queue,
-    }
     with TemporaryDirectory(prefix="ros_bench_") as folder:
         variables = private_environment(Path(folder))
         if not options.profile:
@@ -157,9 +165,9 @@ def running(source: Source, shape: tuple[int, int], options: Namespace) -> Itera
         with ProcessGroup(Path(folder), variables) as nodes:
             rclpy.init()
             try:
-                start_nodes(nodes, options.weights, live)
+                start_nodes(nodes, options)
                 bench = Bench(source, shape)
-                bench.wait_for_nodes()
+                bench.wait_for_nodes(hearers=1 if options.processes == "one" else 2)
                 yield bench
                 nodes.check_all()
             finally:
@@ -172,6 +180,11 @@ def add_options(parser: ArgumentParser) -> None:
     parser.add_argument("--weights", default="", metavar="FILE", help="default: those that ship")
     parser.add_argument("--frames", type=int, default=200, metavar="N")
     parser.add_argument("--reliability", default="reliable", choices=("reliable", "best_effort"))
+    parser.add_argument(
+        "--cameras", default="stereo", choices=("stereo", "mono"), help="of the gyro"
+    )
+    parser.add_argument("--device", default="auto", help="of the network")
+    parser.add_argument("--processes", default="one", choices=("one", "three"))
     parser.add_argument("--queue", type=int, default=1, help="frames that may wait")
     parser.add_argument(
         "--no-profile", dest="profile", action="store_false", help="Fast DDS as it comes"

@@ -1,6 +1,6 @@
-"""Find the rate at which the nodes drop their first frame, each in its own process.
+"""Find the rate at which the nodes drop their first frame, in one process or in three.
 
-    python benchmarks/ros_rate.py KITTI_FOLDER [--rates 10,15,20,25,30] [--frames 200]
+    python benchmarks/ros_rate.py KITTI_FOLDER [--processes one|three] [--frames 200]
 
 Frames are sent from memory at each rate in turn to hydranet_node (stereo), stereo_vo_node and
 fusion_node with the inputs of a live robot (newest frame first). Printed are the frames that the

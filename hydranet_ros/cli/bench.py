@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -62,7 +61,7 @@ def add_parser(commands: Commands) -> None:
         "--threads",
         type=whole_number(),
         metavar="N",
-        help="of OpenCV (default: as many as cores)",
+        help="of OpenCV, BLAS and torch (default: 1)",
     )
     add_network(parser)
     add_settings(parser)
@@ -76,13 +75,13 @@ def run(options: argparse.Namespace) -> None:
     config = chosen_settings(options, PipelineConfig(), network_settings(options))
     if dumped(options, config):
         return
-    import cv2
-
     from hydranet_ros.evaluation.output import progress
     from hydranet_ros.gyro.visual_gyro import open_predictor
 
-    threads = options.threads or os.cpu_count() or 1
-    cv2.setNumThreads(threads)
+    if options.threads is not None:
+        gyro = replace(config.gyro, threads=options.threads)
+        config = replace(config, gyro=gyro)
+    threads = config.gyro.threads
     source = _source(options)
     count = min(options.frames, len(source))
     frames = list(progress(islice(source, count), count, "load"))

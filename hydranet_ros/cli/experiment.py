@@ -127,11 +127,11 @@ def _add_data(parser: Parser, option: str, folder: str, text: str) -> None:
 def run(options: argparse.Namespace) -> None:
     """Run, write, print, check."""
     require("an experiment", "torch", "safetensors", "matplotlib")
-    from hydranet_ros.experiments.fit import use_threads
     from hydranet_ros.experiments.outcome import write_outcome
+    from hydranet_ros.gyro.device import set_threads
 
     if options.threads is not None:
-        use_threads(options.threads)
+        set_threads(options.threads)
     outcome: Outcome = options.make(options)
     folder = _folder(options)
     write_outcome(folder, options.experiment, outcome)

@@ -52,11 +52,6 @@ class FitConfig(Configuration):
     loss: LossConfig = section(LossConfig)
 
 
-def use_threads(count: int) -> None:
-    """Limit torch; where other programs are busy, one thread is faster than two that wait."""
-    torch.set_num_threads(count)
-
-
 def untrained(network: NetworkConfig, seed: int) -> HydraNet:
     """A network whose weights are drawn from a seed."""
     torch.manual_seed(seed)

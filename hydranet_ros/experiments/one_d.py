@@ -40,6 +40,7 @@ from hydranet_ros.experiments.one_d_methods import (
     training_set,
 )
 from hydranet_ros.experiments.outcome import Expected, Outcome, Row, boxes, grid, sigma_shades
+from hydranet_ros.gyro.device import set_threads
 from hydranet_ros.settings import Configuration, dump, setting
 
 if TYPE_CHECKING:
@@ -183,7 +184,7 @@ def _run_all(jobs: list[Job], workers: int) -> list[Trained]:
 
 def train_job(job: Job, show: bool) -> Trained:
     """Train and test; in a process of its own, or here with a bar."""
-    torch.set_num_threads(1)  # the matrices are small: a second thread mostly waits
+    set_threads(1)  # the matrices are small: a second thread mostly waits
     rng = torch.Generator().manual_seed(job.settings.seed)
     preset, levels = PRESETS[job.settings.preset], len(job.target_noise)
     data = training_set(preset, job.repetitions, TRAINING_SAMPLES, rng)

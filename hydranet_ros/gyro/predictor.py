@@ -23,7 +23,7 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 from hydranet_ros.errors import HydraNetError
 from hydranet_ros.geometry.estimates import RelativeRotation
 from hydranet_ros.gyro.config import FLOW_CHANNELS, Calibration, NetworkConfig
-from hydranet_ros.gyro.device import choose_device
+from hydranet_ros.gyro.device import choose_device, set_threads
 from hydranet_ros.gyro.grid import WELL_TEXTURED, FlowInputs
 from hydranet_ros.gyro.network import HydraNet, HydraOutput
 from hydranet_ros.gyro.prediction import Prediction, combine, combine_pair
@@ -72,7 +72,7 @@ class Predictor:
 
     `half` computes convolutions and products in float16, which pays on CUDA and hardly ever on
     the CPU; angles stay in float32. `compile` takes tens of seconds at the first batch of each
-    size, and needs a C++ compiler on the CPU. `threads` are those of torch on the CPU, for the
+    size, and needs a C++ compiler on the CPU. `threads` are those of `set_threads`, for the
     whole process. Given a model, its copy is used.
     """
 
@@ -85,7 +85,7 @@ class Predictor:
         threads: int | None = None,
     ) -> None:
         if threads is not None:
-            torch.set_num_threads(threads)
+            set_threads(threads)
         self.device, self.half = choose_device(device), half
         if isinstance(weights, HydraNet):
             weights = Weights(weights)

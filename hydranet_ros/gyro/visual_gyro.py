@@ -14,7 +14,7 @@ import numpy as np
 from hydranet_ros.errors import BadInput, HydraNetError, require
 from hydranet_ros.geometry.camera import Camera, Frame, Image, StereoCamera
 from hydranet_ros.geometry.estimates import RelativeRotation
-from hydranet_ros.gyro.device import check_device
+from hydranet_ros.gyro.device import check_device, set_threads
 from hydranet_ros.gyro.flow import FlowConfig, FlowEstimator
 from hydranet_ros.gyro.grid import FlowInputs, GridFlow
 from hydranet_ros.gyro.memory import Memory, MemoryConfig
@@ -61,7 +61,11 @@ class GyroConfig(Configuration):
     )
     half: bool = setting(False, "compute in float16, which pays on CUDA", live=False)
     threads: int = setting(
-        1, "threads of OpenCV and torch; more than free cores stall each other", 1, 256, live=False
+        1,
+        "threads of OpenCV, BLAS and torch; more than free cores stall each other",
+        1,
+        256,
+        live=False,
     )
     max_interval_s: float = setting(
         1.0, "images further apart than this are not compared: the gyro starts again", 1e-3
@@ -95,6 +99,7 @@ def open_predictor(config: GyroConfig | None = None) -> AnyPredictor:
             raise HydraNetError("gyro.half needs torch: leave it off, or install torch")
         from hydranet_ros.gyro.predictor_numpy import NumpyPredictor
 
+        set_threads(config.threads)
         return NumpyPredictor(weights)
     require(f"device {config.device!r}", "torch")
     from hydranet_ros.gyro.predictor import Predictor

@@ -95,6 +95,18 @@ def node_command(
     return words
 
 
+def together_command(
+    nodes: Mapping[str, tuple[Mapping[str, Value], Mapping[str, str]]],
+) -> list[str]:
+    """The command line of hydranet_all with parameters and remaps of each of its nodes."""
+    parameters: dict[str, Value] = {"hydranet_all:nodes": list(nodes)}
+    remaps: dict[str, str] = {}
+    for name, (given, moved) in nodes.items():
+        parameters |= {f"{name}:{key}": value for key, value in given.items()}
+        remaps |= {f"{name}:{old}": new for old, new in moved.items()}
+    return node_command("hydranet_all", parameters, remaps)
+
+
 def _yaml(value: Value) -> str:
     """As `--ros-args -p` reads it; a text is quoted, lest 09 be a number."""
     if isinstance(value, str):

@@ -6,7 +6,6 @@ from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
 from hydranet_ros.experiments import hemisphere
-from hydranet_ros.experiments.fit import use_threads
 from hydranet_ros.experiments.hemisphere import (
     CAMERA,
     NOISE_PX,
@@ -20,6 +19,7 @@ from hydranet_ros.experiments.hemisphere import (
 )
 from hydranet_ros.experiments.hemisphere import test_views as drawn_test_views
 from hydranet_ros.geometry import lie
+from hydranet_ros.gyro.device import set_threads
 
 
 def test_the_grid_of_landmarks() -> None:
@@ -94,7 +94,7 @@ def test_nothing_is_better_than_the_bound_and_maximum_likelihood_reaches_it(
 
 
 def test_a_short_training_learns_and_doubts_beyond_its_range() -> None:
-    use_threads(1)
+    set_threads(1)
     outcome = hemisphere.run(hemisphere.HemisphereSettings("published"), quick=True)
     assert outcome.faults() == []
     figures = outcome.figures

@@ -7,8 +7,8 @@ import pytest
 
 from hydranet_ros.errors import FileError, HydraNetError
 from hydranet_ros.experiments import kitti, kitti_training
-from hydranet_ros.experiments.fit import use_threads
 from hydranet_ros.experiments.kitti_training import KittiTrainingSettings, part
+from hydranet_ros.gyro.device import set_threads
 from hydranet_ros.training.pairs import FlowPairs
 
 
@@ -63,7 +63,7 @@ def test_an_unknown_test_sequence_is_named(one_sequence: Path, tmp_path: Path) -
 def test_training_runs_end_to_end_and_leaves_no_weights(
     one_sequence: Path, tmp_path: Path
 ) -> None:
-    use_threads(1)
+    set_threads(1)
     out = tmp_path / "out"
     outcome = kitti_training.run(KittiTrainingSettings(one_sequence, out), quick=True)
     assert outcome.figures["training_pairs"] == 2 * 359

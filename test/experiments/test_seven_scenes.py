@@ -11,8 +11,8 @@ import torch
 from hydranet_ros.datasets.seven_scenes import find_scenes, read_scene
 from hydranet_ros.errors import FileError, HydraNetError
 from hydranet_ros.experiments import seven_scenes
-from hydranet_ros.experiments.fit import use_threads
 from hydranet_ros.geometry import lie
+from hydranet_ros.gyro.device import set_threads
 
 
 def write_sequence(folder: Path, frames: int, seed: int) -> None:
@@ -88,7 +88,7 @@ def test_a_missing_dataset_is_named(tmp_path: Path) -> None:
 
 
 def test_the_sample_end_to_end(data: Path) -> None:
-    use_threads(1)
+    set_threads(1)
     settings = seven_scenes.SevenScenesSettings(data / "seven_scenes")
     outcome = seven_scenes.run(settings, quick=True)
     assert outcome.figures["seq.training_frames"] == 64
