@@ -81,7 +81,7 @@ class MemoryConfig(Configuration):
         100,
     )
     unseen: float = setting(
-        8.0,
+        6.0,
         "variance of the rotation over what the residuals of single points make of it: the fit "
         "and its robust kernel hide some of the errors",
         1.0,
@@ -151,7 +151,7 @@ class Memory:
 
     def __post_init__(self) -> None:
         self._residual_px = self.config.sigma_px
-        self._errors = _Errors()
+        self._errors = _Errors(), _Errors()  # of steps, and since the reference
         self.tracks: Tracks | None = None
         """The points of the reference; None before the first image."""
         self.bundle = Bundle(np.zeros((0, 3)), np.zeros(0), np.zeros(0))
@@ -368,11 +368,10 @@ class Memory:
             self._chain = rotation.C_2_1
             return Remembered(rotation, rotation, points)
         step, since = spreads
-        self._errors.take(step)
         C_2_1 = self._chained(last.C if K == 1 else last.C @ self.bundle.views[-2].C.T, last.C)
         return Remembered(
-            self._estimate(C_2_1, step, rotation.stamp_1_ns, rotation),
-            self._estimate(last.C, since, self.reference_ns, rotation),
+            self._estimate(C_2_1, self._covariance(step, 0), rotation.stamp_1_ns, rotation),
+            self._estimate(last.C, self._covariance(since, 1), self.reference_ns, rotation),
             points,
         )
 
@@ -389,13 +388,17 @@ class Memory:
         self._chain = back @ self._chain
         return np.asarray(back @ C_2_1)
 
+    def _covariance(self, spread: Spread, which: int) -> Array:
+        errors = self._errors[which]
+        errors.take(spread)
+        factor = errors.factor(self.config.unseen, self.config.neighbours)
+        Sigma = factor * spread.points + spread.rotations
+        return 0.5 * (Sigma + Sigma.T)
+
     def _estimate(
-        self, C: Array, spread: Spread, stamp_1_ns: int, rotation: RelativeRotation
+        self, C: Array, Sigma: Array, stamp_1_ns: int, rotation: RelativeRotation
     ) -> RelativeRotation:
         """Up to the stamp of the network's rotation, with the epistemic share of that."""
-        factor = self._errors.factor(self.config.unseen, self.config.neighbours)
-        Sigma = factor * spread.points + spread.rotations
-        Sigma = 0.5 * (Sigma + Sigma.T)
         part = _same_share(rotation, Sigma)
         return RelativeRotation(C, Sigma, stamp_1_ns, rotation.stamp_2_ns, part)
 
