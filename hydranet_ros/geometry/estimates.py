@@ -173,15 +173,52 @@ class RelativeRotation:
         return invert_with_covariance(self.C_2_1, self.Sigma_2_1)
 
     def then(self, later: RelativeRotation) -> RelativeRotation:
-        """C_3_1 = C_3_2 C_2_1, the two taken as independent."""
+        """C_3_1 = C_3_2 C_2_1, the two taken as independent but for what persists in both.
+
+        A rate error of variance s^2 that is forgotten within tau = `persistent_s` (an
+        Ornstein-Uhlenbeck process) makes P = s^2 g(t) of a rotation over t seconds,
+
+            g(t) = 2 tau^2 (t / tau - 1 + exp(-t / tau)),
+
+        which is t^2 below tau, where errors add up, and 2 tau t above, where their squares do. So
+        both tell their s^2, and the mean of these over time makes the P of the whole.
+        """
         _check_adjoining(self.stamp_2_ns, later.stamp_1_ns)
+        C = later.C_2_1
         value, covariance = compose_with_covariance(
-            later.C_2_1, later.Sigma_2_1, self.C_2_1, self.Sigma_2_1
+            C, later.Sigma_2_1, self.C_2_1, self.Sigma_2_1
         )
-        epistemic = None
+        epistemic = persistent = None
+        lasting = 0.0
         if self.epistemic is not None and later.epistemic is not None:
-            epistemic = later.epistemic + later.C_2_1 @ self.epistemic @ later.C_2_1.T
-        return RelativeRotation(value, covariance, self.stamp_1_ns, later.stamp_2_ns, epistemic)
+            epistemic = later.epistemic + C @ self.epistemic @ C.T
+        if self.persistent is not None and later.persistent is not None:
+            times, parts = (self.seconds, later.seconds), (C @ self.persistent @ C.T, later.persistent)
+            lasting = float(np.average([self.persistent_s, later.persistent_s], weights=times))
+            rates = (
+                part / _lasting_growth(each.seconds, each.persistent_s)
+                for part, each in zip(parts, (self, later), strict=True)
+            )
+            mean = sum(t / sum(times) * rate for t, rate in zip(times, rates, strict=True))
+            persistent = _lasting_growth(sum(times), lasting) * mean
+            covariance = covariance - parts[0] - parts[1] + persistent
+        return RelativeRotation(
+            value,
+            covariance,
+            self.stamp_1_ns,
+            later.stamp_2_ns,
+            epistemic,
+            persistent,
+            lasting,
+        )
+
+
+def _lasting_growth(seconds: float, lasting_s: float) -> float:
+    """The variance of an integrated rate error of unit variance: see `RelativeRotation.then`."""
+    x = seconds / lasting_s
+    if x < 1e-3:  # the difference below would be rounding
+        return seconds**2 * (1.0 - x / 3.0)
+    return float(2.0 * lasting_s**2 * (x + np.expm1(-x)))
 
 
 @dataclass(frozen=True, eq=False)

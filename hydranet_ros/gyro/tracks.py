@@ -21,9 +21,7 @@ Points = NDArray[np.float32]  # (n, 2) pixels
 
 _LARGEST_PX = 1400  # a larger image is halved
 _BORDER_PX = 8  # no points so near to the edge
-# Chosen on KITTI 09 among three of each.
-_SPACING = 0.75  # edge of a square that has one point, relative to a lattice of as many points
-_APART = 0.7  # of new points from those carried over, in edges of a square
+_SPACING = 0.5  # least distance of points, relative to that of a square lattice of as many
 _QUALITY = 0.003  # of the weakest corner, relative to the best
 _CORNER_PX = 3  # edge of the patch whose structure tensor tells a corner
 _ITERATIONS, _PRECISION_PX = 15, 0.01
@@ -127,14 +125,20 @@ class Tracks:
         wanted = self.config.points - len(taken)
         if wanted < 0.1 * self.config.points:
             return np.zeros((0, 2), dtype=np.float32)
-        side = max(int(_SPACING * np.sqrt(self._image.size / self.config.points)), 2)
-        at, strength = _strongest(self._image, side)
-        at += _BORDER_PX
-        apart = np.abs(at[:, None] - taken).max(axis=2).min(axis=1, initial=np.inf)
-        strength[apart < _APART * side] = 0.0
-        order = np.argsort(-strength, kind="stable")[:wanted]
-        enough = strength[order] > _QUALITY * strength.max(initial=0.0)
-        return at[order][enough].astype(np.float32)
+        apart = max(int(_SPACING * np.sqrt(self._image.size / self.config.points)), 2)
+        at, strength = _strongest(self._image, apart)
+        order = np.argsort(-strength, kind="stable")
+        order = order[strength[order] > _QUALITY * strength.max(initial=0.0)]
+        near = np.zeros(self._image.shape, dtype=bool)
+        chosen: list[tuple[int, int]] = []
+        for x, y in [*taken.astype(int).tolist(), *at[order].tolist()]:
+            if len(chosen) < len(taken) or not near[y, x]:
+                chosen.append((x, y))
+                near[max(y - apart, 0) : y + apart, max(x - apart, 0) : x + apart] = True
+            if len(chosen) == self.config.points:
+                break
+        new = np.array(chosen[len(taken) :], dtype=np.float32)
+        return new.reshape(-1, 2)
 
     def _like_reference(self, image: Image) -> Image:
         """As bright as the reference image: cameras change their exposure."""
@@ -147,7 +151,9 @@ class Tracks:
         self, now: Image, guess: Points, levels: int
     ) -> tuple[Points, NDArray[np.bool_]]:
         there, ok = self._flow(self._image, now, self._start, guess, levels)
-        back, also = self._flow(now, self._image, there, self._start, 0)
+        # The way back begins as wrong as the way there did: at its end it would find itself right.
+        wrong = self._start + there - guess
+        back, also = self._flow(now, self._image, there, wrong, levels)
         height, width = now.shape
         x, y = there.T
         inside = (x > 3) & (y > 3) & (x < width - 4) & (y < height - 4)
@@ -180,7 +186,7 @@ class Tracks:
 def _strongest(image: Image, side: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     """The strongest corner of each square of so many pixels, (n, 2) x, y, and how strong it is.
 
-    Counted from the border. A row of squares at a time: what is needed for it stays in the cache.
+    A row of squares at a time: what is needed for it stays in the cache.
     """
     b, reach = _BORDER_PX, 1 + _CORNER_PX // 2 + 1  # of the peak, the patch, the gradient
     columns = (image.shape[1] - 2 * b) // side
@@ -192,8 +198,8 @@ def _strongest(image: Image, side: int) -> tuple[NDArray[np.int64], NDArray[np.f
         inner = np.where(peak, strength, 0.0)[reach : reach + side, b : b + columns * side]
         squares = inner.reshape(side, columns, side).swapaxes(0, 1).reshape(columns, side * side)
         each = squares.argmax(axis=1)
-        y = np.full(columns, top - b) + each // side
-        places.append(np.stack([np.arange(columns) * side + each % side, y], axis=1))
+        x = b + np.arange(columns) * side + each % side
+        places.append(np.stack([x, top + each // side], axis=1))
         strengths.append(squares[np.arange(columns), each])
     if not places:
         return np.zeros((0, 2), dtype=np.int64), np.zeros(0, dtype=np.float32)

@@ -18,6 +18,7 @@ from hydranet_ros.gyro.device import check_device, set_threads
 from hydranet_ros.gyro.flow import FlowConfig, FlowEstimator
 from hydranet_ros.gyro.grid import FlowInputs, GridFlow
 from hydranet_ros.gyro.memory import Memory, MemoryConfig
+from hydranet_ros.gyro.persistent import PersistentConfig, added, with_persistent
 from hydranet_ros.settings import Configuration, section, setting
 
 if TYPE_CHECKING:
@@ -87,6 +88,7 @@ class GyroConfig(Configuration):
     )
     flow: FlowConfig = section(FlowConfig)
     memory: MemoryConfig = section(MemoryConfig)
+    persistent: PersistentConfig = section(PersistentConfig)
 
 
 def open_predictor(config: GyroConfig | None = None) -> AnyPredictor:
@@ -151,6 +153,7 @@ class VisualGyro:
         self._flows: list[FlowEstimator] = []
         self._last: Frame | None = None
         self._memory = self._new_memory()
+        self._chain: RelativeRotation | None = None  # of steps since the reference
         self.since_reference: RelativeRotation | None = None
         """The rotation since the reference image, beside the last one that `update` gave.
 
@@ -193,6 +196,7 @@ class VisualGyro:
         if self.lost is None and last is not None:
             rotation = self._rotation(last, frame)
             rotation = self._with_memory(frame, rotation)
+            rotation = self._with_persistent(rotation)
         elif self.lost is not GyroLost.REPEATED_IMAGE and not self._is_textured(frame.left):
             self.lost = GyroLost.NO_TEXTURE
         if self.lost not in BRIDGED:
@@ -216,10 +220,10 @@ class VisualGyro:
             for stamp, image in zip(stamps_ns, (image_1, image_2), strict=True)
         )
         rotation = self._rotation(first, second)
-        if rotation is None:
+        if rotation is None or self.flow is None:
             assert self.lost is not None
             raise BadInput("lost", self.lost.value)
-        return rotation
+        return with_persistent(rotation, self.flow, self.config.persistent)
 
     # --- steps -----------------------------------------------------------------------------------
 
@@ -246,6 +250,21 @@ class VisualGyro:
             return rotation
         self.since_reference = found.reference
         return found.frame
+
+    def _with_persistent(self, rotation: RelativeRotation | None) -> RelativeRotation | None:
+        """With the errors that the next ones share, also in the rotation since the reference."""
+        if rotation is None or self.flow is None:
+            return rotation
+        rotation = with_persistent(rotation, self.flow, self.config.persistent)
+        if self.since_reference is not None:
+            start = self.since_reference.stamp_1_ns
+            if self._chain is not None and self._chain.stamp_1_ns == start < rotation.stamp_1_ns:
+                self._chain = self._chain.then(rotation)
+            else:
+                self._chain = rotation
+            assert self._chain.persistent is not None
+            self.since_reference = added(self.since_reference, self._chain.persistent)
+        return rotation
 
     def _rotation(self, first: Frame, second: Frame) -> RelativeRotation | None:
         flows = self._flow_between(first, second)

@@ -205,12 +205,16 @@ class FusionHealth:
 
 
 def rotation_health(rotation: RelativeRotation) -> dict[str, str]:
-    """Standard deviations, and how much of the variance is epistemic."""
+    """Standard deviations, and how much of the variance is epistemic, or lasts."""
     sigma = np.rad2deg(np.sqrt(np.linalg.eigvalsh(rotation.Sigma_2_1)))
     values = {"sigma (deg)": f"{sigma[0]:.4f} to {sigma[-1]:.4f}"}
     if rotation.epistemic is not None:
         share = np.trace(rotation.epistemic) / np.trace(rotation.Sigma_2_1)
         values["epistemic share"] = f"{share:.3f}"
+    if rotation.persistent is not None:
+        share = np.trace(rotation.persistent) / np.trace(rotation.Sigma_2_1)
+        values["persistent share"] = f"{share:.3f}"
+        values["persistent for (s)"] = f"{rotation.persistent_s:.3g}"
     return values
 
 

@@ -4,6 +4,8 @@
 `time_ref` of the `interval` message with the same header.stamp: after a dropped frame the two are
 further apart, and the message says so. `~/rotation_since_reference` is the same since an image
 further back that is still in view. It has errors in common with the others: use one of the two.
+`~/relative_rotation/persistent` is the part of the covariance that the next rotations share, for
+`PERSISTENT_S` seconds (`gyro.persistent`; also in /diagnostics).
 """
 
 from __future__ import annotations
@@ -60,6 +62,7 @@ class HydraNetNode(ManagedNode[HydraNetNodeConfig]):
         self._since_interval = self.advertise(TimeReference, f"{since}/interval")
         self._aleatoric = self.advertise(PoseWithCovarianceStamped, f"{rotation}/aleatoric")
         self._epistemic = self.advertise(PoseWithCovarianceStamped, f"{rotation}/epistemic")
+        self._persistent = self.advertise(PoseWithCovarianceStamped, f"{rotation}/persistent")
         self._imu = self.advertise(Imu, "imu_visual/data_raw")
         self._flow = self.advertise(Image, "~/flow/image")
         ImageInput(self, config.input, config.gyro.cameras, self.on_frame)
@@ -98,6 +101,7 @@ class HydraNetNode(ManagedNode[HydraNetNodeConfig]):
         for publisher, part in (
             (self._aleatoric, rotation.aleatoric),
             (self._epistemic, rotation.epistemic),
+            (self._persistent, rotation.persistent),
         ):
             if part is not None:
                 self.publish(publisher, conversions.rotation_message(rotation, frame, part))

@@ -1,0 +1,340 @@
+"""Points of one reference image seen in some later ones: motions and depths that fit them all.
+
+A point is seen along b = (x, 1) from the reference, at the inverse depth rho, and in view k at
+
+    z_k = pi(C_k b + rho t_k) + noise,
+
+with C_k, t_k the motion since the reference. All of C_k, t_k and rho are found together, by
+Gauss-Newton with a Cauchy kernel; the inverse depths are eliminated (Schur complement). Beside the
+points stand rotations from view to view that are known otherwise, with their covariances:
+
+    e_k = Log(C_f (C_k C_{k-1}^T)^T),   e_k ~ N(0, Sigma_f).
+
+How far the solution is off is not told by the curvature alone. With A the reduced normal matrix
+and s_i what point i moves it by, the covariance is A^-1 (sum s_i s_i^T) A^-1 if every point errs on
+its own, and A^-1 (sum_b S_b S_b^T) A^-1, S_b the sum of s_i over a block of the image, if
+neighbours err together (the cluster-robust covariance of White and of Liang and Zeger). `Spread`
+holds both: what a rolling shutter, a lens or a walker does is shared by neighbours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from hydranet_ros.geometry import lie
+from hydranet_ros.geometry.lie import Array
+
+STEP = 6  # numbers of a view: rotation, translation
+_NEAREST = 0.05  # of z: what is behind a camera must not be divided by
+_DEPTHS = (-0.2, 20.0)  # of rho, in units of its median: noise makes distant ones negative
+_LARGEST_TURN = 0.3  # rad, of one step
+_T_INFORMATION = 1e-2  # of each t, in units of the scale: keeps it finite where nothing is seen
+_RESECTION = (4.0, 2.0, 1.0)  # kernels for a new view, in units of the kernel
+_PRIOR_KERNEL = 4.0  # a depth further from where it was expected, in deviations, counts little
+_CAUCHY = 1.45  # what the kernel takes from squares of normal residuals is given back
+_CLEARLY = 0.97  # a better minimum has less than this share of the cost
+_SAME_RAD, _SAME_COSINE = 0.003, 0.98  # of rotations and directions that are one minimum
+_BLOCKS = (4, 3)  # of the image, across and down, whose points may err together
+
+
+@dataclass(eq=False)
+class View:
+    """A later image: its motion, where points are seen, the rotation since the view before."""
+
+    stamp_ns: int
+    C: Array  # (3, 3), reference to view
+    t: Array  # (3,)
+    z: Array  # (n, 2)
+    seen: NDArray[np.bool_]
+    C_f: Array  # (3, 3), from the view before
+    Sigma_f: Array
+
+
+class Noise(NamedTuple):
+    """Standard deviation that a point counts with, and scale of the kernel; normalised units."""
+
+    sigma: float
+    kernel: float
+
+
+@dataclass(eq=False)
+class Equations:
+    """Normal equations over some views, phi and t of each, and over the depths of the points."""
+
+    H: Array  # (6 views, 6 views)
+    g: Array
+    rotations: Array  # the part of H that is of the rotations known otherwise
+    weights: Array  # (views, n), of the kernel
+    squares: float  # sum of squared residuals, as the kernel counts them
+    cost: float  # what is minimised: of the kernel
+    depth_H: Array  # (n,)
+    depth_g: Array
+    cross: Array  # (6 views, n)
+    moments: Array  # (6 views, n), what each point adds to g
+
+    def reduced(self) -> tuple[Array, Array]:
+        """Without the depths, the Schur complement: H - W D^-1 W^T, g - W D^-1 g_rho."""
+        scaled = self.cross / self.depth_H
+        return self.H - scaled @ self.cross.T, self.g - scaled @ self.depth_g
+
+
+class Spread(NamedTuple):
+    """Covariances (3, 3) of a rotation: as curvature has it of points and of rotations known
+    otherwise, and as the points have it, each by itself or by blocks of neighbours.
+    """
+
+    points: Array
+    rotations: Array
+    alone: Array
+    blocks: Array
+
+
+@dataclass(eq=False)
+class Bundle:
+    """The points of a reference, (n, 3) bearings, and the views of them."""
+
+    bearings: Array
+    rho_0: Array  # inverse depths that are expected, and what is known of them
+    information: Array
+    rho: Array = field(init=False)
+    views: list[View] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.rho = self.rho_0.copy()
+        place = self.bearings[:, :2]
+        low = place.min(axis=0, initial=0.0)
+        size = place.max(axis=0, initial=0.0) - low + 1e-9
+        x, y = np.minimum((place - low) / size * _BLOCKS, np.array(_BLOCKS) - 1).astype(int).T
+        self._block = x * _BLOCKS[1] + y
+
+    # --- views -----------------------------------------------------------------------------------
+
+    def add(self, view: View) -> None:
+        """The next view; the first one's t is found from the parallax."""
+        if not self.views:
+            view.t = self._first_translation(view)
+        self.views.append(view)
+
+    def drop(self, index: int) -> None:
+        """Leave a view out: the rotations to it and from it become one. The newest two stay."""
+        index = min(index, len(self.views) - 3)
+        gone, after = self.views.pop(index), self.views[index]
+        carried = after.C_f @ gone.Sigma_f @ after.C_f.T
+        after.C_f, after.Sigma_f = after.C_f @ gone.C_f, after.Sigma_f + carried
+
+    def _first_translation(self, view: View) -> Array:
+        """The t that explains the parallax best, given the depths: f = rho (t_xy - h t_z)."""
+        ray = self.bearings @ view.C.T
+        h = ray[:, :2] / np.maximum(ray[:, 2:], _NEAREST)
+        f, rho = view.z - h, self.rho_0
+        w = np.where(view.seen, 1.0, 0.0)
+        A = np.zeros((len(h), 2, 3))
+        A[:, 0, 0] = A[:, 1, 1] = rho
+        A[:, :, 2] = -rho[:, None] * h
+        for _ in range(3):
+            normal = np.einsum("n,nia,nib->ab", w, A, A) + 1e-6 * np.eye(3)
+            t: Array = np.linalg.solve(normal, np.einsum("n,nia,ni->a", w, A, f))
+            left = np.linalg.norm(f - A @ t, axis=1)
+            scale = max(float(np.median(left[view.seen])) if view.seen.any() else 0.0, 1e-4)
+            w = view.seen / (1.0 + (left / scale) ** 2)
+        return t
+
+    # --- the solution ----------------------------------------------------------------------------
+
+    def solve(self, noise: Noise, iterations: int, with_depths: bool) -> Equations:
+        """The newest view first, with its depths or without, then all of them together."""
+        self._resect(noise, len(self.views) - 1, with_depths)
+        return self._together(noise, iterations)
+
+    def search(self, noise: Noise, iterations: int, found: Equations) -> Equations:
+        """Look for a better minimum, of the reference and the last view alone, over all motions.
+
+        Depths that were guessed from little parallax can be wrong, all together, and stay so.
+        """
+        view = self.views[-1]
+        two = two_images(self.bearings[view.seen], view.z[view.seen], noise.kernel)
+        if two is None or _alike(*two, view):
+            return found
+        known = self.rho, [(each.C, each.t) for each in self.views]
+        C, t = two
+        rho = _triangulated(self.bearings, view.z, C, t)
+        typical = float(np.median(rho[view.seen]))
+        if typical > 0.0:
+            size = float(np.median(self.rho_0)) / typical
+            low, high = (each * typical * size for each in _DEPTHS)
+            self.rho = np.where(view.seen, np.clip(rho * size, low, high), self.rho_0)
+            view.C, view.t = C, t / size
+            for k in range(len(self.views)):
+                self._resect(noise, k, with_depths=False)
+            better = self._together(noise, 2 * iterations)
+            if better.cost < _CLEARLY * found.cost:
+                return better
+        self.rho = known[0]
+        for each, (C, t) in zip(self.views, known[1], strict=True):
+            each.C, each.t = C, t
+        return found
+
+    def _resect(self, noise: Noise, k: int, with_depths: bool) -> None:
+        for times in _RESECTION:
+            wider = noise._replace(kernel=times * noise.kernel)
+            self._step(self.equations(wider, [k]), [k], with_depths)
+
+    def _together(self, noise: Noise, iterations: int) -> Equations:
+        everything = list(range(len(self.views)))
+        for _ in range(iterations):
+            self._step(self.equations(noise), everything, depths=True)
+        return self.equations(noise)
+
+    def _step(self, equations: Equations, views: list[int], depths: bool) -> None:
+        """One step of Gauss-Newton, with the depths or without."""
+        H, g = equations.reduced() if depths else (equations.H, equations.g)
+        scale = float(np.median(self.rho_0))
+        least = np.tile([0.0, 0.0, 0.0, 1.0, 1.0, 1.0], len(views)) * _T_INFORMATION * scale**2
+        size = np.trace(H) / len(H)
+        delta = np.linalg.solve(H + np.diag(least + 1e-9 * size + 1e-12), g)
+        if depths:
+            rho = self.rho + (equations.depth_g - delta @ equations.cross) / equations.depth_H
+            self.rho = np.clip(rho, _DEPTHS[0] * scale, _DEPTHS[1] * scale)
+        for k, d in zip(views, delta.reshape(-1, STEP), strict=True):
+            view = self.views[k]
+            turn = np.clip(d[:3], -_LARGEST_TURN, _LARGEST_TURN)
+            view.C = lie.so3_exp(turn) @ view.C
+            view.t = view.t + d[3:]
+
+    def equations(self, noise: Noise, views: list[int] | None = None) -> Equations:
+        """Normal equations of some views, all if None."""
+        numbers = list(range(len(self.views))) if views is None else views
+        chosen = [self.views[k] for k in numbers]
+        C, t = np.array([each.C for each in chosen]), np.array([each.t for each in chosen])
+        z, seen = np.array([each.z for each in chosen]), np.array([each.seen for each in chosen])
+        ray = C @ self.bearings.T  # (views, 3, n)
+        X = ray + t[:, :, None] * self.rho
+        inverse = 1.0 / np.maximum(X[:, 2], _NEAREST)
+        h = X[:, :2] * inverse[:, None]
+        r = np.swapaxes(z, 1, 2) - h  # (views, 2, n)
+        square = (r * r).sum(axis=1)
+        weights = seen / (1.0 + square / noise.kernel**2)
+        root = np.sqrt(weights) / noise.sigma
+        a = inverse * root
+        r *= root[:, None]
+        J = _derivatives(a, h, ray, self.rho)  # (views, 6, 2, n)
+        J_rho = a[:, None] * (t[:, :2, None] - h * t[:, 2:, None])  # (views, 2, n)
+        K, n = len(chosen), len(self.rho)
+        flat = J.reshape(K, STEP, 2 * n)
+        blocks = np.zeros((K, STEP, K, STEP))
+        blocks[np.arange(K), :, np.arange(K), :] = flat @ np.swapaxes(flat, 1, 2)
+        moments = (J * r[:, None]).sum(axis=2).reshape(STEP * K, n)
+        cross = (J * J_rho[:, None]).sum(axis=2).reshape(STEP * K, n)
+        rotations, moment = self._rotations(numbers)
+        off = self.rho_0 - self.rho  # disparities may be of something else altogether
+        prior = self.information / (1.0 + self.information * off * off / _PRIOR_KERNEL**2)
+        return Equations(
+            H=blocks.reshape(STEP * K, STEP * K) + rotations,
+            g=moments.sum(axis=1) + moment,
+            rotations=rotations,
+            weights=weights,
+            squares=_CAUCHY * float((weights * square).sum()),
+            cost=float((seen * np.log1p(square / noise.kernel**2)).sum()),
+            depth_H=(J_rho * J_rho).sum(axis=(0, 1)) + prior,
+            depth_g=(J_rho * r).sum(axis=(0, 1)) + prior * off,
+            cross=cross,
+            moments=moments,
+        )
+
+    def _rotations(self, views: list[int]) -> tuple[Array, Array]:
+        """H and g of rotations that are known otherwise; that before the first view is fixed."""
+        H, g = np.zeros((STEP * len(views), STEP * len(views))), np.zeros(STEP * len(views))
+        for place, k in enumerate(views):
+            view = self.views[k]
+            before = self.views[k - 1].C if k > 0 else np.eye(3)
+            A = view.C @ before.T
+            e = lie.so3_log(view.C_f @ A.T)
+            L = np.linalg.inv(view.Sigma_f)
+            here = slice(STEP * place, STEP * place + 3)
+            g[here] += L @ e
+            H[here, here] += L
+            if place > 0:
+                there = slice(STEP * (place - 1), STEP * (place - 1) + 3)
+                g[there] -= A.T @ L @ e
+                H[there, there] += A.T @ L @ A
+                H[here, there] -= L @ A
+                H[there, here] -= A.T @ L
+        return H, g
+
+    # --- how far it may be off -------------------------------------------------------------------
+
+    def spreads(self, equations: Equations) -> tuple[Spread, Spread] | None:
+        """Of the rotation since the view before the last, and since the reference."""
+        H, _ = equations.reduced()
+        try:
+            covariance = np.linalg.inv(H + 1e-12 * np.trace(H) / len(H) * np.eye(len(H)))
+        except np.linalg.LinAlgError:
+            return None
+        if not np.isfinite(covariance).all():
+            return None
+        K, last = len(self.views), self.views[-1]
+        D = np.zeros((3, STEP * K))
+        D[:, STEP * (K - 1) : STEP * (K - 1) + 3] = np.eye(3)
+        scores = equations.moments - equations.cross * (equations.depth_g / equations.depth_H)
+        since = self._spread(D @ covariance, H, equations.rotations, scores)
+        if K > 1:
+            D[:, STEP * (K - 2) : STEP * (K - 2) + 3] = -last.C @ self.views[-2].C.T
+        return self._spread(D @ covariance, H, equations.rotations, scores), since
+
+    def _spread(self, gain: Array, H: Array, rotations: Array, scores: Array) -> Spread:
+        """`gain` (3, 6 views) takes a score to what it turns the rotation by."""
+        known = gain @ rotations @ gain.T
+        turned = gain @ scores  # (3, n)
+        count = _BLOCKS[0] * _BLOCKS[1]
+        blocks = np.stack([np.bincount(self._block, each, count) for each in turned])
+        return Spread(gain @ H @ gain.T - known, known, turned @ turned.T, blocks @ blocks.T)
+
+
+def two_images(bearings: Array, z: Array, kernel: float) -> tuple[Array, Array] | None:
+    """C and t of unit length from two images alone, by the five-point method."""
+    if len(z) < 8:
+        return None
+    first = np.ascontiguousarray(bearings[:, :2])
+    E, inliers = cv2.findEssentialMat(
+        first, z, np.eye(3), cv2.USAC_MAGSAC, 0.999, threshold=2.0 * kernel
+    )
+    if E is None or E.shape != (3, 3) or inliers is None or int(inliers.sum()) < 8:
+        return None
+    _, C, t, _ = cv2.recoverPose(E, first, z, np.eye(3), mask=inliers)
+    return np.asarray(C, dtype=np.float64), np.asarray(t[:, 0], dtype=np.float64)
+
+
+def _alike(C: Array, t: Array, view: View) -> bool:
+    """Whether Gauss-Newton has been here already."""
+    turned = float(np.linalg.norm(lie.so3_log(C @ view.C.T)))
+    length = float(np.linalg.norm(t) * np.linalg.norm(view.t))
+    return turned < _SAME_RAD and float(t @ view.t) > _SAME_COSINE * length
+
+
+def _triangulated(bearings: Array, z: Array, C: Array, t: Array) -> Array:
+    """(n,) the rho that fit best: rho (t_xy - z t_z) = z (C b)_z - (C b)_xy."""
+    ray = bearings @ C.T
+    d, f = t[:2] - z * t[2], z * ray[:, 2:] - ray[:, :2]
+    rho: Array = (d * f).sum(axis=1) / np.maximum((d * d).sum(axis=1), 1e-9)
+    return rho
+
+
+def _derivatives(a: Array, h: Array, ray: Array, rho: Array) -> Array:
+    """(views, 6, 2, n): d h / d (phi, t) times the root weight; a (views, n), the others with xyz.
+
+    h = pi(X), X = Exp(phi) ray + rho t: d X = -ray^ d phi + rho d t.
+    """
+    x, y, z = ray[:, 0], ray[:, 1], ray[:, 2]
+    hx, hy, ar = h[:, 0], h[:, 1], a * rho
+    J = np.zeros((len(a), STEP, 2, a.shape[1]))
+    J[:, 0, 0], J[:, 0, 1] = -a * hx * y, -a * (z + hy * y)
+    J[:, 1, 0], J[:, 1, 1] = a * (z + hx * x), a * hy * x
+    J[:, 2, 0], J[:, 2, 1] = -a * y, a * x
+    J[:, 3, 0] = J[:, 4, 1] = ar
+    J[:, 5, 0], J[:, 5, 1] = -ar * hx, -ar * hy
+    return J
