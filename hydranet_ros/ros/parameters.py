@@ -35,8 +35,8 @@ NODES = ("hydranet_node", "stereo_vo_node", "fusion_node", "player_node", "recor
 ALIKE = 0.75
 
 # What the nodes of this package have between them. A file may set all of it for all nodes (`/**`).
-SECTIONS = {"autostart", "threads", "input", "gyro", "vo", "frames", "path"} | {
-    *("odometry", "fusion", "output"),
+SECTIONS = {"autostart", "threads", "cameras", "input", "gyro", "vo", "frames", "path"} | {
+    *("odometry", "fusion", "output", "rgbd"),
 }
 QOS_OVERRIDES = "qos_overrides."  # declared by rclpy when a topic is opened
 

@@ -144,6 +144,20 @@ class Calibration:
         return float(left.max()), float(right.max())
 
 
+# Rectified images off by more than this somewhere deserve a better calibration.
+LARGE_OFFSET_PX = 3.0
+
+
+def large_offset(left_px: float, right_px: float) -> str | None:
+    """What to say where a calibration is found to be far off."""
+    if max(left_px, right_px) < LARGE_OFFSET_PX:
+        return None
+    return (
+        f"the calibration is off by up to {left_px:.1f} px (left) and {right_px:.1f} px (right): "
+        "the odometry allows for it, a better calibration is better"
+    )
+
+
 # --- files ---------------------------------------------------------------------------------------
 
 # How far the camera of a file may be from the one in use: a few last digits, not another camera.

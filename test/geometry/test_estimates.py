@@ -228,10 +228,10 @@ def test_a_persistent_part_is_a_part_and_lasts_for_some_time():
     sigma = spd(0, 3, np.full(3, 1e-3))
     kept = a_rotation(0, Sigma_2_1=sigma, persistent=0.3 * sigma, persistent_s=2.0)
     np.testing.assert_allclose(kept.persistent, 0.3 * sigma, rtol=1e-14)
-    with pytest.raises(ValueError, match="^persistent is not a part"):
+    with pytest.raises(ValueError, match=r"^persistent is not a part"):
         a_rotation(0, Sigma_2_1=sigma, persistent=2.0 * sigma, persistent_s=2.0)
     for seconds in (0.0, -1.0, np.nan, np.inf):
-        with pytest.raises(ValueError, match="^persistent_s must be a time above 0"):
+        with pytest.raises(ValueError, match=r"^persistent_s must be a time above 0"):
             a_rotation(0, Sigma_2_1=sigma, persistent=0.3 * sigma, persistent_s=seconds)
 
 
