@@ -82,6 +82,17 @@ class StereoVO:
             return None
         return self._calibration.largest_px(self.camera.left, self._frame.left.shape)
 
+    def calibration_field(self, columns: int, rows: int) -> tuple[Array, Array] | None:
+        """(n, 2) pixels, and (n, 4) by how much they are off in the left and the right image."""
+        if self._frame is None:
+            return None
+        return self._calibration.field(self.camera.left, self._frame.left.shape, columns, rows)
+
+    @property
+    def has_depth(self) -> bool:
+        """Whether frames have depth: then there is no pair to calibrate."""
+        return self._has_depth
+
     @property
     def doubt(self) -> str | None:
         """What to say where the calibration is far off, as soon as it is well known."""
@@ -136,7 +147,7 @@ class StereoVO:
         pose = RelativePose(
             motion.T_2_1, self._floored(covariance), previous.stamp_ns, stamp_ns, scale_sigma
         )
-        kept = tracks.after[motion.inliers | motion.rivals]
+        kept = found.after[motion.inliers | motion.rivals]
         features = np.concatenate([kept, found.fresh])
         self._accept(motion, rate, replace(frame, features=features, corners=found.corners))
         statistics = VOStatistics(
