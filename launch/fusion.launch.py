@@ -2,6 +2,8 @@ r"""Visual gyro, stereo odometry and their fusion.
 
 ros2 launch hydranet_ros fusion.launch.py left:=/camera/left right:=/camera/right rviz:=true
 ros2 launch hydranet_ros fusion.launch.py bag:=drive.mcap use_sim_time:=true
+ros2 launch hydranet_ros fusion.launch.py cameras:=rgbd image:=/camera/color/image_raw \
+  depth_image:=/camera/aligned_depth_to_color/image_raw
 ros2 launch hydranet_ros fusion.launch.py odometry:=wheels image:=/camera/image_raw odom:=/odom
 
 Arguments are checked before anything starts. What is not given is as the file of parameters says.
@@ -51,7 +53,8 @@ ARGUMENTS = {
     "use_sim_time": "take the time from /clock: true or false",
     "device": "auto, numpy, cpu, cuda or cuda:N",
     "weights": "file of weights; empty: the ones that ship",
-    "cameras": "mono or stereo: rotation from one image, or from the pair (stereo)",
+    "cameras": "mono or stereo: rotation from one image, or from the pair (stereo); rgbd: from an "
+    "image, whose depth our own odometry takes",
     "odometry": "own stereo odometry, somebody's visual odometry, or wheels (own)",
     "transport": "auto, raw or compressed images",
     "config": "file of parameters",
@@ -67,6 +70,8 @@ ARGUMENTS = {
     "right_camera_info": "topic of the right calibration",
     "image": "topic of the mono image; empty: the left one, where there is a pair",
     "camera_info": "topic of its calibration; empty: beside the image",
+    "depth_image": "topic of the depth of the image, with cameras:=rgbd",
+    "depth_camera_info": "topic of its calibration, where depth has a camera of its own",
     "odom": "topic of the odometry",
 }
 DEFAULTS = {"config": str(CONFIG / "hydranet.yaml")}
@@ -108,7 +113,7 @@ def nodes(args: LaunchArguments) -> list[Any]:
         raise args.wrong(idle[0], "needs bag:=")
     odometry = args.choice("odometry", "own", "visual", "wheels")
     odometry = odometry or file_parameter(config, "fusion_node", "fusion.odometry") or "own"
-    cameras = args.choice("cameras", "mono", "stereo")
+    cameras = args.choice("cameras", "mono", "stereo", "rgbd")
     if odometry != "own" and args.text("image") and not (args.text("left") or cameras):
         cameras = "mono"  # one image is named, and nobody else needs a pair
     cameras = cameras or file_parameter(config, "hydranet_node", "gyro.cameras") or "stereo"
@@ -127,7 +132,12 @@ def nodes(args: LaunchArguments) -> list[Any]:
         "subscribers": topics.subscribers,
         "drain": True,
     }
-    gyro = {"gyro.cameras": cameras, "gyro.device": device, "gyro.weights": args.file("weights")}
+    depth = cameras == "rgbd"  # the gyro sees the one image
+    gyro = {
+        "gyro.cameras": "mono" if depth else cameras,
+        "gyro.device": device,
+        "gyro.weights": args.file("weights"),
+    }
     fusion = {"fusion.odometry": odometry, "output.publish_tf": args.flag("publish_tf")}
     vo_remap = [("vo/odometry", odom)] if odom else []
     rotation = [
@@ -140,12 +150,13 @@ def nodes(args: LaunchArguments) -> list[Any]:
         return started(name, namespace, config, values, remaps, ended(name, args.flag("keep")))
 
     rectified = {"input.rectified": topics.rectified or None}
+    own = {"cameras": "rgbd", **rectified} if depth else {}
     actions = [
         node("hydranet_node", topics.remaps, transport, gyro, rectified),
         node("fusion_node", vo_remap + rotation, frames, fusion),
     ]
     if odometry == "own":
-        actions.append(node("stereo_vo_node", topics.remaps + vo_remap, transport, frames))
+        actions.append(node("stereo_vo_node", topics.remaps + vo_remap, transport, frames, own))
     if bag:
         actions.append(node("player_node", topics.remaps, player))
     if shows_rviz(rviz, args):

@@ -128,9 +128,12 @@ def add_camera(parser: Parser) -> None:
 
 
 def add_topics(parser: Parser) -> None:
-    """Declare --left-topic and --right-topic."""
+    """Declare --left-topic, --right-topic and --depth-topic."""
     parser.add_argument("--left-topic", metavar="TOPIC", help="of a bag (default: by its name)")
     parser.add_argument("--right-topic", metavar="TOPIC", help="of a bag (default: by its name)")
+    parser.add_argument(
+        "--depth-topic", metavar="TOPIC", help="of a bag, for --cameras rgbd, with --left-topic"
+    )
 
 
 def add_frames(parser: Parser, least: int = 2, default: int | None = None) -> None:
@@ -153,6 +156,7 @@ def open_chosen(options: argparse.Namespace, cameras: str = "stereo") -> Source:
         getattr(options, "right_topic", None),
         cameras,
         getattr(options, "camera", None),
+        getattr(options, "depth_topic", None),
     )
 
 

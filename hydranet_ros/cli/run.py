@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from hydranet_ros.geometry.lie import Array
     from hydranet_ros.pipeline import Pipeline, PipelineConfig
 
-# Rectified images off by more than this in their corners deserve a better calibration.
-LARGE_OFFSET_PX = 3.0
 EXAMPLES = """\
   hydranet run                                             the simulated street
   hydranet run dataset/sequences/09 --out out/09
@@ -51,6 +49,7 @@ EXAMPLES = """\
   hydranet run MH_01_easy --only rotation                  EuRoC: the left camera, undistorted
   hydranet run rgbd_dataset_freiburg1_xyz --cameras mono   TUM; 7-Scenes: chess/seq-01
   hydranet run rgbd_dataset_freiburg1_xyz --cameras rgbd --only vo
+  hydranet run realsense.mcap --cameras rgbd --left-topic /camera/color/image_raw
   hydranet run my_images --cameras mono --camera camera_info.yaml
   hydranet run dataset/sequences/09 --odometry wheels      one camera and simulated wheels
   hydranet run robot --camera robot.yaml --odometry robot/wheel.csv
@@ -68,7 +67,8 @@ def add_parser(commands: Commands) -> None:
         "folder of images (KITTI: image_0, image_1, calib.txt, times.txt; EuRoC: mav0/cam0, cam1; "
         "TUM RGB-D: rgb.txt; 7-Scenes: frame-*.color.*; others: images.txt), a rosbag2, or "
         "'street', the simulated one. With --cameras mono and no pair, the rotation alone; with "
-        "--cameras rgbd, images with depth (TUM: depth.txt) instead of a pair.",
+        "--cameras rgbd, images with depth (TUM: depth.txt; 7-Scenes: frame-*.depth.png; bags) "
+        "instead of a pair.",
         EXAMPLES,
     )
     add_source(parser)
@@ -277,11 +277,11 @@ def _text(results: RunResults, figures: dict[str, Any], options: argparse.Namesp
 
 def _calibration(figures: dict[str, Any]) -> list[str]:
     """A warning where the calibration of the pair was far off."""
-    offsets = figures.get("calibration_px", {})
-    if max(offsets.values(), default=0.0) < LARGE_OFFSET_PX:
-        return []
-    words = " and ".join(f"{px:.1f} px ({name})" for name, px in offsets.items())
-    return [f"warning: the calibration is off by up to {words}; the odometry allows for it"]
+    from hydranet_ros.stereo_vo.calibration import large_offset
+
+    offsets = figures.get("calibration_px")
+    doubt = None if offsets is None else large_offset(offsets["left"], offsets["right"])
+    return [] if doubt is None else [f"warning: {doubt}"]
 
 
 def _counts(figures: dict[str, Any]) -> str:

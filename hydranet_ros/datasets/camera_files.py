@@ -69,6 +69,7 @@ class CameraFile:
     distortion_model: str = "plumb_bob"
     width: int = 0
     height: int = 0
+    r: Sequence[float] = ()
     p: Sequence[float] = ()
     binning_x: int = 0
     binning_y: int = 0

@@ -90,6 +90,12 @@ class ImageFolder:
             self.T_w_c = self.T_w_c @ lie.se3_from(R.T, np.zeros(3))
 
 
+def refuse_stereo(folder: Path, cameras: str) -> None:
+    """Refuse a pair of a data set that has one camera."""
+    if cameras == "stereo":
+        raise FileError(folder, "has one camera, no stereo pair")
+
+
 # --- lists ---------------------------------------------------------------------------------------
 
 

@@ -16,24 +16,30 @@ from hydranet_ros.datasets.bag_messages import (
     COMPRESSED_IMAGE,
     IMAGE,
     ODOMETRY,
+    STATIC_TRANSFORMS,
+    TRANSFORMS,
     Message,
+    make,
     pose_of,
     unpack,
 )
+from hydranet_ros.datasets.depth_images import (
+    COMPRESSED_DEPTH,
+    Depth,
+    depth_of_compressed,
+    depth_of_raw,
+)
+from hydranet_ros.datasets.rigs import Rig, is_raw_pair, mono_rig, rgbd_rig, stereo_rig
 from hydranet_ros.datasets.sensor_messages import (
     PixelRange,
-    RawCamera,
     check_shape,
     grey_of_compressed,
     grey_of_raw,
-    is_distorted,
-    raw_camera,
-    rectified_camera,
-    stereo_camera,
 )
 from hydranet_ros.errors import BadInput, FileError, HydraNetError
 from hydranet_ros.files import image_size
-from hydranet_ros.geometry.camera import Camera, Frame, Image, StereoCamera
+from hydranet_ros.geometry import lie
+from hydranet_ros.geometry.camera import Frame, Image
 from hydranet_ros.geometry.lie import Array
 from hydranet_ros.geometry.stamps import PAIR_TOLERANCE_S, StampMatcher, Stamps
 from hydranet_ros.geometry.trajectory import read_trajectory
@@ -42,7 +48,8 @@ from hydranet_ros.geometry.trajectory import read_trajectory
 class Bag:
     """A rosbag2 with a camera. Images of a pair are matched by stamp, as the nodes match them.
 
-    With `cameras` "mono" one camera is read, and a raw image is undistorted. The true poses are
+    With `cameras` "mono" one camera is read, with "rgbd" one and its depth. A raw image is
+    undistorted, and a raw pair rectified, as camera_info says. The true poses are
     those of `poses`, else of the bag's odometry whose name has `ground_truth` in it, as poses of
     the (left) camera. `unmatched` images have no other half within the tolerance.
     """
@@ -60,10 +67,13 @@ class Bag:
         self.name = self.path.resolve().name
         self.topics = find_topics(self.path, topics(self.path), left_topic, right_topic, cameras)
         survey = _survey(self.path, self.topics)
-        self._infos = dict(zip(self.topics.images, survey.calibrations, strict=True))
+        self._infos: dict[str, Any] = dict(
+            zip(self.topics.images, survey.calibrations, strict=True)
+        )
         self._white: dict[str, PixelRange] = {}
-        self._raw: RawCamera | None = None
-        self.camera = self._camera()
+        self._rgbd = cameras == "rgbd"
+        self._rig = self._make_rig(survey)
+        self.camera = self._rig.camera
         pairs, self.unmatched = survey.matched(self.path, self.topics)
         self.stamps_ns: Stamps = np.array([each[0] for each in pairs[:max_frames]], np.int64)
         self.T_w_c = self._given(poses) if poses is not None else self._recorded(survey)
@@ -85,11 +95,15 @@ class Bag:
                 return
 
     def _frame(self, match: tuple[Message, ...]) -> Frame:
-        stamp, images = header_stamp(match[0].data), [self._pixels(each) for each in match]
-        if len({image.shape for image in images}) > 1:
-            sizes = " and ".join(f"{image.shape[1]}x{image.shape[0]}" for image in images)
-            raise FileError(self.path, f"left and right at {stamp} ns have {sizes} pixels")
-        return Frame(stamp, images[0], images[1] if len(images) > 1 else None)
+        stamp, (first, *others) = header_stamp(match[0].data), match
+        try:
+            if self._rgbd:
+                return self._rig.frame(stamp, [self._pixels(first)], _depth(others[0]))
+            return self._rig.frame(stamp, [self._pixels(each) for each in match])
+        except FileError:
+            raise
+        except HydraNetError as error:
+            raise FileError(self.path, f"frame at {stamp} ns: {error}") from None
 
     def _pixels(self, message: Message) -> Image:
         info = self._infos[message.topic]
@@ -104,22 +118,40 @@ class Bag:
             check_shape(info, image.shape)
         except (HydraNetError, ValueError) as error:
             raise FileError(self.path, f"{message.topic}: {error}") from None
-        return image if self._raw is None else self._raw.undistort(image)
+        return image
 
-    def _camera(self) -> Camera | StereoCamera:
-        infos = list(self._infos.values())
-        raw = [t for t, info in self._infos.items() if "rect" not in t and is_distorted(info)]
-        if raw and len(infos) > 1:
-            raise FileError(self.path, f"{raw[0]} is distorted: rectify it, e.g. with image_proc")
+    def _make_rig(self, survey: _Survey) -> Rig:
+        infos, topics = survey.calibrations, self.topics.images
+        rectified = "rect" in topics[0]
         try:
+            if self._rgbd:
+                return rgbd_rig(infos[0], rectified, *self._own_depth(survey))
             if len(infos) > 1:
-                return stereo_camera(*infos)
-            if "rect" in self.topics.images[0]:
-                return rectified_camera(infos[0])
-            self._raw = raw_camera(infos[0])
-            return self._raw.camera
+                return stereo_rig(infos[0], infos[1], is_raw_pair(infos, topics))
+            return mono_rig(infos[0], rectified)
+        except FileError:
+            raise
         except HydraNetError as error:
-            raise FileError(self.path, f"{', '.join(self.topics.infos)}: {error}") from None
+            names = ", ".join(filter(None, self.topics.infos))
+            raise FileError(self.path, f"{names}: {error}") from None
+
+    def _own_depth(self, survey: _Survey) -> tuple[Any, Array | None]:
+        """The calibration of the depth camera and where it is, unless depth is of the image."""
+        image, depth = survey.frames[0], survey.frames[1]
+        if image == depth:
+            return None, None
+        if survey.calibrations[1] is None:
+            raise FileError(
+                self.path,
+                f"{self.topics.images[1]} is depth of '{depth}', not of the image's '{image}', "
+                "and has no camera_info: record it, or register depth",
+            )
+        T_image_depth = survey.transforms.between(image, depth)
+        if T_image_depth is None:
+            raise FileError(
+                self.path, f"/tf_static does not tell where '{depth}' is from '{image}': record it"
+            )
+        return survey.calibrations[1], T_image_depth
 
     def _given(self, poses: str | PathLike[str]) -> Array:
         truth = read_trajectory(poses).T_w_c
@@ -144,7 +176,9 @@ class Bag:
 class _Survey:
     """What one walk through a bag finds, without decoding an image."""
 
-    calibrations: list[Any] = field(default_factory=list)
+    calibrations: list[Any] = field(default_factory=list)  # None: of registered depth
+    frames: dict[int, str] = field(default_factory=dict)  # frame_id of each side
+    transforms: StaticTransforms = field(default_factory=lambda: StaticTransforms())
     truth: dict[int, Array] = field(default_factory=dict)
     stamps: list[tuple[int, int]] = field(default_factory=list)  # side and stamp, as they come
 
@@ -172,25 +206,74 @@ def _matcher(names: CameraTopics) -> StampMatcher[Any]:
 
 def _survey(path: Path, names: CameraTopics) -> _Survey:
     found, infos = _Survey(), dict[str, Any]()
-    wanted = {*names.images, *names.infos, *filter(None, [names.ground_truth])}
+    wanted = {*names.images, *filter(None, [*names.infos, names.ground_truth, names.transforms])}
     for message in read_messages(path, wanted):
         try:
             if message.topic in names.images:
                 side = names.images.index(message.topic)
                 found.stamps.append((side, header_stamp(message.data)))
+                if side not in found.frames:
+                    found.frames[side] = unpack(message).header.frame_id
+            elif message.topic == names.transforms:
+                found.transforms.add(unpack(message).transforms)
             elif message.topic in names.infos:
                 if message.topic not in infos:
                     infos[message.topic] = unpack(message)
             else:
-                info = infos.get(names.infos[0])
+                info = infos.get(names.infos[0] or "")
                 found.truth[header_stamp(message.data)] = _pose(path, message, info)
         except BadInput as error:
             raise FileError(path, f"{message.topic}: {error}") from None
-    missing = [name for name in names.infos if name not in infos]
+    missing = [name for name in names.infos if name is not None and name not in infos]
     if missing:
         raise FileError(path, f"has no message of {missing[0]}: record the calibration as well")
-    found.calibrations = [infos[name] for name in names.infos]
+    found.calibrations = [None if name is None else infos[name] for name in names.infos]
     return found
+
+
+class StaticTransforms:
+    """Where frames are that never move against one another, as /tf_static tells."""
+
+    def __init__(self) -> None:
+        self._parents: dict[str, tuple[str, Array]] = {}
+
+    def add(self, transforms: Any) -> None:
+        """Take in geometry_msgs/TransformStamped."""
+        for each in transforms:
+            p, q = each.transform.translation, each.transform.rotation
+            pose = make(
+                "geometry_msgs/msg/Pose", position=p, orientation=q
+            )  # the same numbers by other names
+            self._parents[each.child_frame_id] = each.header.frame_id, pose_of(pose)
+
+    def between(self, target: str, source: str) -> Array | None:
+        """T_target_source; None where nothing joins them."""
+        above_target, above_source = self._up(target), self._up(source)
+        for name, T_name_source in above_source.items():
+            if name in above_target:
+                return np.asarray(lie.se3_inverse(above_target[name]) @ T_name_source)
+        return None
+
+    def _up(self, frame: str) -> dict[str, Array]:
+        """The poses of a frame in itself, in its parent, in that one's parent and so on."""
+        found, T = {frame: np.eye(4)}, np.eye(4)
+        while frame in self._parents:
+            frame, step = self._parents[frame]
+            if frame in found:
+                break
+            T = step @ T
+            found[frame] = T
+        return found
+
+
+def _depth(message: Message) -> Depth:
+    try:
+        content = unpack(message)
+        if message.type == COMPRESSED_IMAGE:
+            return depth_of_compressed(content)
+        return depth_of_raw(content)
+    except HydraNetError as error:
+        raise HydraNetError(f"{message.topic}: {error}") from None
 
 
 def _pose(path: Path, message: Message, info: Any) -> Array:
@@ -221,11 +304,16 @@ COMPRESSED = "/compressed"
 
 @dataclass(frozen=True)
 class CameraTopics:
-    """Names in a bag, left before right; `ground_truth` where there is one."""
+    """Names in a bag, left before right, or the image before its depth.
+
+    `infos` has None for depth that has no calibration of its own. `ground_truth` and `transforms`
+    are there where the bag has them.
+    """
 
     images: tuple[str, ...]
-    infos: tuple[str, ...]
+    infos: tuple[str | None, ...]
     ground_truth: str | None
+    transforms: str | None = None
 
 
 def find_topics(
@@ -235,20 +323,59 @@ def find_topics(
     right: str | None = None,
     cameras: str = "stereo",
 ) -> CameraTopics:
-    """Those of the given image topics, or of the only camera or pair there is."""
+    """Those of the given image topics, or of the only camera or pair there is.
+
+    With `cameras` "rgbd" the second one is depth.
+    """
     images = {name for name, kind in topics.items() if kind in (IMAGE, COMPRESSED_IMAGE)}
     for name in (left, right):
         if name is not None and name not in images:
             raise FileError(path, f"has no images on {name}: it has {_listed(images)}")
-    found = _mono(images, left) if cameras == "mono" else _stereo(images, left, right)
-    best = [each for each in found if rank(each) == min(map(rank, found))]
+    what, remedy = _WORDS[cameras]
+    if cameras == "rgbd":
+        found = _with_depth(images, left, right)
+    else:
+        found = _mono(images, left) if cameras == "mono" else _stereo(images, left, right)
+    ranks = [_rank_of_depth(each) if cameras == "rgbd" else (rank(each),) for each in found]
+    best = [each for each, place in zip(found, ranks, strict=True) if place == min(ranks)]
     if len(best) != 1:
-        what = "camera" if cameras == "mono" else "stereo pair"
-        remedy = "an image topic" if cameras == "mono" else "a left and a right topic"
         amount = f"no {what}" if not best else f"several {what}s"
         raise FileError(path, f"has {amount}: choose {remedy} out of {_listed(images)}")
-    infos = tuple(_camera_info(path, name, topics) for name in best[0])
-    return CameraTopics(best[0], infos, _ground_truth(path, topics))
+    infos: tuple[str | None, ...] = (_camera_info(path, best[0][0], topics),)
+    if cameras == "rgbd":
+        beside = _info_name(best[0][1])
+        infos += (beside if topics.get(beside) == CAMERA_INFO else None,)
+    else:
+        infos += tuple(_camera_info(path, name, topics) for name in best[0][1:])
+    transforms = STATIC_TRANSFORMS if topics.get(STATIC_TRANSFORMS) == TRANSFORMS else None
+    return CameraTopics(best[0], infos, _ground_truth(path, topics), transforms)
+
+
+_WORDS = {
+    "mono": ("camera", "an image topic"),
+    "stereo": ("stereo pair", "a left and a right topic"),
+    "rgbd": ("camera with depth", "--left-topic for the image and --depth-topic"),
+}
+# What drivers call depth of the image's pixels, and images that are not in colour.
+_REGISTERED, _INFRARED = ("aligned", "registered"), ("infra", "/ir/", "/ir_")
+
+
+def _with_depth(images: set[str], image: str | None, depth: str | None) -> list[tuple[str, ...]]:
+    """Every image with every depth there is, or the given ones."""
+    deep = {name for name in images if "depth" in name.lower()}
+    plain = {
+        name for name in images - deep if not any(word in name for word in _INFRARED)
+    } or images - deep
+    firsts = [image] if image is not None else sorted(plain)
+    seconds = [depth] if depth is not None else sorted(deep)
+    return [(one, other) for one in firsts for other in seconds if one != other]
+
+
+def _rank_of_depth(pair: tuple[str, ...]) -> tuple[int, ...]:
+    """The image as `rank` has it; depth of its pixels before depth of its own camera."""
+    depth = pair[1]
+    registered = any(word in depth for word in _REGISTERED)
+    return rank(pair), not registered, rank((depth,))
 
 
 def _mono(images: set[str], image: str | None) -> list[tuple[str, ...]]:
@@ -279,11 +406,16 @@ def candidates(images: set[str]) -> list[tuple[str, str]]:
 
 def rank(pair: tuple[str, ...]) -> int:
     """Rectified before raw, and of the same images plain before compressed."""
-    return 2 * ("rect" not in pair[0]) + pair[0].endswith(COMPRESSED)
+    return 2 * ("rect" not in pair[0]) + pair[0].endswith((COMPRESSED, COMPRESSED_DEPTH))
+
+
+def _info_name(image: str) -> str:
+    bare = image.removesuffix(COMPRESSED).removesuffix(f"/{COMPRESSED_DEPTH}")
+    return bare.rpartition("/")[0] + "/camera_info"
 
 
 def _camera_info(path: str | PathLike[str], image: str, topics: dict[str, str]) -> str:
-    name = image.removesuffix(COMPRESSED).rpartition("/")[0] + "/camera_info"
+    name = _info_name(image)
     if topics.get(name) != CAMERA_INFO:
         raise FileError(path, f"has no calibration of {image}: {name} is missing")
     return name

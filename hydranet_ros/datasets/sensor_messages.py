@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 from hydranet_ros.datasets.jpeg import JpegCheck
 from hydranet_ros.errors import BadInput
 from hydranet_ros.files import image_size
+from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.camera import Camera, StereoCamera
+from hydranet_ros.geometry.estimates import ROTATION_TOLERANCE
 from hydranet_ros.geometry.lie import Array
 
 
@@ -59,6 +61,7 @@ class CameraInfo(Protocol):
     distortion_model: str
     d: Sequence[float]
     k: Sequence[float]
+    r: Sequence[float]
     p: Sequence[float]
     binning_x: int
     binning_y: int
@@ -251,7 +254,10 @@ def rectified_camera(info: CameraInfo) -> Camera:
 
 
 def stereo_camera(left: CameraInfo, right: CameraInfo) -> StereoCamera:
-    """A rectified pair; baseline = left.Tx / left.fx - right.Tx / right.fx."""
+    """A rectified pair; baseline = left.Tx / left.fx - right.Tx / right.fx.
+
+    Likewise with Ty and fy of a pair that stands one above the other, the upper as the left one.
+    """
     left_p, right_p = _projection(left), _projection(right)
     camera, other = _camera(left, left_p), _camera(right, right_p)
     if np.abs(left_p[:, :3] - right_p[:, :3]).max() > PAIR_TOLERANCE * camera.fx:
@@ -260,14 +266,32 @@ def stereo_camera(left: CameraInfo, right: CameraInfo) -> StereoCamera:
             "left and right camera_info are not of one rectified pair, P differs in more than Tx: "
             f"{camera} and {other}",
         )
-    baseline = float(left_p[0, 3] / left_p[0, 0] - right_p[0, 3] / right_p[0, 0])
+    along, down = _baselines(left_p, right_p)
+    baseline = down if abs(down) > abs(along) else along
     if not np.isfinite(baseline) or baseline <= 0.0:
         raise BadInput(
             "baseline",
             f"left and right camera_info give a baseline of {baseline:.4g} m (from P[3]): are "
             "left and right swapped, or P of an unrectified pair?",
         )
+    if min(abs(along), abs(down)) > PAIR_TOLERANCE * baseline:
+        raise BadInput(
+            "baseline",
+            f"the right camera is {along:.4g} m beside and {down:.4g} m below: not rectified",
+        )
     return StereoCamera(camera, baseline)
+
+
+def is_vertical(left: CameraInfo, right: CameraInfo) -> bool:
+    """Whether a pair stands one above the other."""
+    along, down = _baselines(_projection(left), _projection(right))
+    return abs(down) > abs(along)
+
+
+def _baselines(left: Array, right: Array) -> tuple[float, float]:
+    """How far the right camera is to the right and below, by the projections of both."""
+    x, y = (float(left[i, 3] / left[i, i] - right[i, 3] / right[i, i]) for i in (0, 1))
+    return x, y
 
 
 Maps = tuple[NDArray[np.float32], NDArray[np.float32]]
@@ -318,6 +342,28 @@ def raw_camera(info: CameraInfo) -> RawCamera:
     if is_distorted(info):
         coefficients(info)
     return RawCamera(camera, info)
+
+
+def rectifying_camera(info: CameraInfo) -> RawCamera:
+    """The camera of a raw image of a pair, from K, D, R and P; it is rectified as it is read."""
+    lens, R = raw_camera(info).camera, _rotation(info)
+    if not np.isfinite(R).all() or np.abs(R @ R.T - np.eye(3)).max() > ROTATION_TOLERANCE:
+        raise _refused(info, "has an R that is no rotation: calibrate the pair")
+    return RawCamera(lens, info, rectified_camera(info), lie.project_to_so3(R))
+
+
+def is_rectified_by(info: CameraInfo) -> bool:
+    """Whether a raw image of this camera is another one than its rectified image."""
+    same = np.array(info.p, dtype=np.float64).reshape(3, 4)[:, :3]
+    moved = np.abs(same - np.array(info.k, dtype=np.float64).reshape(3, 3)).max() > 1e-3
+    turned = np.abs(_rotation(info) - np.eye(3)).max() > 1e-6
+    return is_distorted(info) or bool(moved or turned)
+
+
+def _rotation(info: CameraInfo) -> Array:
+    """R; the identity where it is all zeros, which is not set."""
+    R = np.array(info.r, dtype=np.float64).reshape(3, 3)
+    return R if R.any() else np.eye(3)
 
 
 def is_distorted(info: CameraInfo) -> bool:

@@ -2,6 +2,7 @@
 
     SCENE/TrainSplit.txt, SCENE/TestSplit.txt      lines `sequence1`, `sequence2`, ...
     SCENE/seq-01/frame-000000.color.png            and frame-000000.pose.txt, T_w_c as 4 x 4
+    SCENE/seq-01/frame-000000.depth.png            with --cameras rgbd: mm, of its own camera
 
 A folder of frames without splits is read as one sequence: its last fifth is the test set. One
 sequence is also a source of frames, `open_sequence`.
@@ -19,11 +20,13 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from hydranet_ros.datasets.camera_files import CameraFile, find_camera
-from hydranet_ros.datasets.image_folder import ImageFolder, Listed
+from hydranet_ros.datasets.camera_files import CameraFile, find_camera, read_camera
+from hydranet_ros.datasets.depth_images import DEPTH_BASELINE_M, DepthCamera, RgbdFolder
+from hydranet_ros.datasets.image_folder import ImageFolder, Listed, refuse_stereo
 from hydranet_ros.errors import FileError
 from hydranet_ros.files import LARGEST_IMAGE_FILE, image_size, read_bytes, read_lines, read_text
 from hydranet_ros.geometry import lie
+from hydranet_ros.geometry.camera import StereoCamera
 from hydranet_ros.geometry.lie import Array
 
 Image = NDArray[np.uint8]
@@ -35,6 +38,11 @@ _LARGEST_POSE = 1 << 16  # bytes of a file
 # As documented for the set: a Kinect of 585 px with the centre in the middle, 30 frames a second.
 KINECT = [585.0, 0.0, 320.0, 0.0, 585.0, 240.0, 0.0, 0.0, 1.0]
 KINECT_SIZE = 640, 480
+# The set's depth is not registered: 585 px is the depth camera's focal length. Its colour camera
+# is not calibrated; this is what users of the set take it for, and where it is in a Kinect.
+KINECT_COLOUR = [525.0, 0.0, 320.0, 0.0, 525.0, 240.0, 0.0, 0.0, 1.0]
+KINECT_OFFSET_M = (-0.025, 0.0, 0.0)
+DEPTH_HOLE = 65535
 RATE_HZ = 30
 _NUMBERED = re.compile(r"frame-(\d{1,9})\.color\.(?:png|jpg)")
 
@@ -154,7 +162,11 @@ def _rotation(image: Path) -> Array:
 
 
 def _pose_file(image: Path) -> Path:
-    return image.with_name(image.name.partition(".")[0] + ".pose.txt")
+    return _beside(image, ".pose.txt")
+
+
+def _beside(image: Path, suffix: str) -> Path:
+    return image.with_name(image.name.partition(".")[0] + suffix)
 
 
 def _pose(path: Path) -> Array:
@@ -189,19 +201,19 @@ def open_sequence(
     cameras: str = "mono",
     camera: str | PathLike[str] | None = None,
 ) -> ImageFolder:
-    """Read the colour images of one sequence as grey ones.
+    """Read the colour images of one sequence as grey ones; and the depth of each, if "rgbd".
 
     The set has no stamps: frame n is at n / 30 s. A frame without a pose has no truth.
     """
     folder = find_sequence(Path(folder)) or Path(folder)
-    if cameras == "stereo":
-        raise FileError(folder, "has one camera, no stereo pair")
-    file = find_camera(folder, camera)
-    if file is None:
-        file = CameraFile(folder / "frame-000000", KINECT, [], "plumb_bob", *KINECT_SIZE)
-    lens = file.raw_camera()
+    refuse_stereo(folder, cameras)
     images = _numbered(folder)[:max_frames]
-    source = ImageFolder(folder, [(each,) for each in images], lens.camera, [(file, lens)])
+    if cameras == "rgbd":
+        source = _with_depth(folder, images, camera)
+    else:
+        file = find_camera(folder, camera) or _kinect(folder, KINECT)
+        lens = file.raw_camera()
+        source = ImageFolder(folder, [(each,) for each in images], lens.camera, [(file, lens)])
     if poses is not None:
         source.set_truth(poses)
         return source
@@ -209,6 +221,27 @@ def open_sequence(
     if any(path.is_file() for path in files):
         unknown = np.full((4, 4), np.nan)
         source.T_w_c = np.array([_pose(p) if p.is_file() else unknown for p in files])
+    return source
+
+
+def _kinect(folder: Path, K: list[float]) -> CameraFile:
+    return CameraFile(folder / "frame-000000", K, [], "plumb_bob", *KINECT_SIZE)
+
+
+def _with_depth(
+    folder: Path, images: list[Listed], camera: str | PathLike[str] | None
+) -> ImageFolder:
+    """Colour with depth. `camera` is the colour's calibration; that of the folder is of depth."""
+    colour = _kinect(folder, KINECT_COLOUR) if camera is None else read_camera(camera)
+    lens, depth = colour.raw_camera(), find_camera(folder, None) or _kinect(folder, KINECT)
+    frames = [((stamp, path), (stamp, _beside(path, ".depth.png"))) for stamp, path in images]
+    if not frames[0][1][1].is_file():
+        raise FileError(frames[0][1][1], "is missing: without depth use --cameras mono")
+    pair = StereoCamera(lens.camera, DEPTH_BASELINE_M)
+    source = RgbdFolder(folder, frames, pair, [(colour, lens)])
+    source.hole = DEPTH_HOLE
+    T_colour_depth = lie.se3_from(np.eye(3), KINECT_OFFSET_M)
+    source.depth_camera = DepthCamera(depth.raw_camera(), T_colour_depth, lens.camera)
     return source
 
 

@@ -65,16 +65,18 @@ def open_source(
     right_topic: str | None = None,
     cameras: str = "stereo",
     camera: str | PathLike[str] | None = None,
+    depth_topic: str | None = None,
 ) -> Source:
     """A folder of images or a rosbag2 by its path, or the simulated street by the name `street`.
 
     The image topics of a bag are found by type and name where they are not given. With `cameras`
     "mono" one camera is enough. `camera` is a calibration (camera_info YAML) for a folder that has
-    none, or a better one. "rgbd" are images with depth, of a TUM folder.
+    none, or a better one. "rgbd" are images with depth: of a TUM or 7-Scenes folder, or a bag,
+    whose depth is on `depth_topic`.
     """
-    if cameras == "rgbd" and not is_listed(Path(name)):
-        raise HydraNetError(f"{name}: has no depth: --cameras rgbd reads TUM folders (depth.txt)")
     if name == STREET:
+        if cameras == "rgbd":
+            raise HydraNetError(f"{STREET}: is seen by a stereo pair, without depth")
         if poses is not None:
             raise HydraNetError("--poses: the simulated street knows its own poses")
         _refuse(camera, "the simulated street knows its own camera")
@@ -84,7 +86,8 @@ def open_source(
         require("a rosbag2", "rosbags")
         from hydranet_ros.datasets.rosbag import Bag
 
-        return Bag(name, poses, max_frames, left_topic, right_topic, cameras)
+        second = depth_topic if cameras == "rgbd" else right_topic
+        return Bag(name, poses, max_frames, left_topic, second, cameras)
     try:
         folder = Path(name).is_dir()
     except (OSError, ValueError) as error:
@@ -107,6 +110,10 @@ def _open_folder(
     cameras: str,
     camera: str | PathLike[str] | None,
 ) -> Source:
+    if cameras == "rgbd" and not (is_listed(folder) or find_sequence(folder)):
+        raise FileError(
+            folder, "has no depth: --cameras rgbd reads TUM and 7-Scenes folders, and bags"
+        )
     if any((folder / part).exists() for part in KITTI_PARTS):
         _refuse(camera, "a KITTI folder has calib.txt")
         return KittiFolder(folder, poses, max_frames, cameras)

@@ -12,20 +12,24 @@ A robot's folder has wheel.csv and imu.csv beside it, on the same clock.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from os import PathLike
 from pathlib import Path
 
-import cv2
 import numpy as np
-from numpy.typing import NDArray
 
 from hydranet_ros.datasets.camera_files import NAMES, CameraFile, find_camera
-from hydranet_ros.datasets.image_folder import ImageFolder, Listed, listed_by_name, read_list
-from hydranet_ros.datasets.kitti import LATEST_S, read_grey
+from hydranet_ros.datasets.depth_images import DEPTH_BASELINE_M, RgbdFolder
+from hydranet_ros.datasets.image_folder import (
+    ImageFolder,
+    Listed,
+    listed_by_name,
+    read_list,
+    refuse_stereo,
+)
+from hydranet_ros.datasets.kitti import LATEST_S
 from hydranet_ros.errors import FileError
-from hydranet_ros.files import LARGEST_IMAGE_FILE, image_size, read_bytes, read_lines
-from hydranet_ros.geometry.camera import Frame, StereoCamera
+from hydranet_ros.files import read_lines
+from hydranet_ros.geometry.camera import StereoCamera
 from hydranet_ros.geometry.lie import Array
 from hydranet_ros.geometry.stamps import Stamps
 
@@ -35,8 +39,6 @@ TRUTH = "groundtruth.txt"
 # Depth is taken with the colour image nearest in time, if they are not further apart than this.
 DEPTH_APART_NS = 20_000_000
 DEPTH_PER_M = 5000.0
-# Between the projector and the camera of a Kinect: disparities then are those that it measures.
-DEPTH_BASELINE_M = 0.075
 # fx fy cx cy and distortion of the Kinects, as published with the set; the third is rectified.
 FREIBURG = {
     "1": ((517.306408, 516.469215, 318.643040, 255.313989),
@@ -63,8 +65,7 @@ def open_listed(
 ) -> ImageFolder:
     """Read the colour images as grey ones, undistorted; and the depth of each, if "rgbd"."""
     folder = Path(folder)
-    if cameras == "stereo":
-        raise FileError(folder, "has one camera, no stereo pair")
+    refuse_stereo(folder, cameras)
     images = _images(folder)
     file = find_camera(folder, camera) or _known(folder)
     lens = file.raw_camera()
@@ -73,6 +74,7 @@ def open_listed(
         frames = _with_depth(folder, images)
         pair, alone = StereoCamera(lens.camera, DEPTH_BASELINE_M), len(images) - len(frames)
         source = RgbdFolder(folder, frames[:max_frames], pair, [(file, lens)], alone)
+        source.per_m = DEPTH_PER_M
     else:
         single = [(each,) for each in images[:max_frames]]
         source = ImageFolder(folder, single, lens.camera, [(file, lens)])
@@ -80,36 +82,6 @@ def open_listed(
     if poses is not None or Path(truth).is_file():
         source.set_truth(truth)
     return source
-
-
-class RgbdFolder(ImageFolder):
-    """Frames of listed files: colour and depth; the baseline of their camera is virtual."""
-
-    def __iter__(self) -> Iterator[Frame]:
-        ((file, lens),) = self._lenses
-        size: tuple[int, int] | None = None
-        for stamp, (colour, depth) in zip(self.stamps_ns, self._images, strict=True):
-            image = read_grey(colour, size)
-            if size is None:
-                size = image.shape[0], image.shape[1]
-                file.check(lens.camera, size)
-            metres = lens.undistort_depth(read_depth(depth, size))
-            yield Frame(int(stamp), lens.undistort(image), None, metres)
-
-
-def read_depth(path: Path, size: tuple[int, int]) -> NDArray[np.float32]:
-    """Read a depth image of (height, width), in metres; 0 is a hole."""
-    data = read_bytes(path, LARGEST_IMAGE_FILE)
-    try:
-        width, height = image_size(data)
-    except ValueError as error:
-        raise FileError(path, str(error)) from None
-    if (height, width) != size:
-        raise FileError(path, f"has {width}x{height} pixels, its image {size[1]}x{size[0]}")
-    depth = cv2.imdecode(np.frombuffer(data, dtype=np.uint8), cv2.IMREAD_UNCHANGED)
-    if depth is None or depth.dtype != np.uint16 or depth.ndim != 2:
-        raise FileError(path, "is not a depth image: 16-bit grey PNG is expected")
-    return np.asarray(depth / DEPTH_PER_M, dtype=np.float32)
 
 
 def _with_depth(folder: Path, images: list[Listed]) -> list[tuple[Listed, ...]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from scipy.special import chdtri
 
 from hydranet_ros.evaluation.record import RotationErrors, RunRecord
@@ -212,6 +213,8 @@ def _limits(values: np.ndarray, bound: np.ndarray) -> tuple[float, float]:
 # --- how the run went: consistency of the fusion, and time ---------------------------------------
 
 LEVEL = 0.95
+# Offsets below this are rounding.
+LEAST_OFFSET_PX = 1e-3
 
 
 def consistency(record: RunRecord) -> Figure | None:
@@ -232,6 +235,49 @@ def consistency(record: RunRecord) -> Figure | None:
         title = f"mean {each.nis.mean():.2f} of {dof}, {100.0 * below:.1f} % below the 95 % bound"
         axes.set_title(title, fontsize=9, loc="right")
     rows[-1].set_xlabel("time (s)")
+    return plot
+
+
+def self_calibration(record: RunRecord) -> Figure | None:
+    """The offsets over both images: arrows with a key, and their lengths as shades."""
+    field = record.offsets
+    if field is None or not len(field.pixels):
+        return None
+    sides = {"left": field.offsets[:, :2], "right": field.offsets[:, 2:]}
+    lengths = {name: np.linalg.norm(each, axis=1) for name, each in sides.items()}
+    most = max(float(each.max()) for each in lengths.values())
+    if most < LEAST_OFFSET_PX:
+        return None
+    u, v = field.pixels.T
+    width, height = float(np.ptp(u)) + 1.0, float(np.ptp(v)) + 1.0
+    stacked = width > 1.6 * height  # wide images one above the other
+    rows, columns = (2, 1) if stacked else (1, 2)
+    each_in = WIDTH_IN * 0.8 / columns * height / width
+    plot, panels = figure(rows * (each_in + 1.1), rows, columns)
+    # The longest arrow reaches as far as the next two.
+    step = width / len(np.unique(u))
+    shown = None
+    for axes, (name, offsets) in zip(panels, sides.items(), strict=True):
+        axes.set_xlim(u.min() - 2.0 * step, u.max() + 2.0 * step)
+        axes.set_ylim(v.max() + step, v.min() - step)  # v points down
+        axes.set_aspect("equal")
+        axes.add_patch(
+            Rectangle((u.min(), v.min()), width, height, fill=False, edgecolor="#999999")
+        )
+        shown = axes.quiver(
+            u, v, offsets[:, 0], offsets[:, 1], lengths[name],
+            angles="xy", scale_units="xy", scale=most / (2.0 * step), cmap="viridis",
+            clim=(0.0, most), width=0.003,
+        )  # fmt: skip
+        key = float(f"{0.5 * most:.1g}")
+        axes.quiverkey(shown, 0.88, 1.05, key, f"{key:g} px", labelpos="E", coordinates="axes")
+        axes.set_title(
+            f"{name} image: up to {lengths[name].max():.2f} px", fontsize=10, loc="left"
+        )
+        axes.set_xlabel("u (px)")
+        axes.set_ylabel("v (px)")
+    assert shown is not None
+    plot.colorbar(shown, ax=panels, label="offset (px)", shrink=0.8)
     return plot
 
 

@@ -76,6 +76,18 @@ class Consistency:
 
 
 @dataclass(frozen=True, eq=False)
+class OffsetField:
+    """By how much a calibration is off: (n, 2) `pixels`, (n, 4) `offsets` of left and right."""
+
+    pixels: Array
+    offsets: Array
+
+    def __post_init__(self) -> None:
+        _check("pixels", self.pixels, (len(self.pixels), 2))
+        _check("offsets", self.offsets, (len(self.pixels), 4))
+
+
+@dataclass(frozen=True, eq=False)
 class RunRecord:
     """A run: trajectories (N, 4, 4) at `stamps_ns`, and what is known beside them.
 
@@ -92,6 +104,7 @@ class RunRecord:
     latencies_ms: Mapping[str, Array] = field(default_factory=dict)
     figures: Mapping[str, Mapping[str, float | None]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    offsets: OffsetField | None = None
 
     def __post_init__(self) -> None:
         shape = (len(self.stamps_ns), 4, 4)

@@ -75,6 +75,13 @@ def _plots(record: RunRecord) -> list[tuple[str, str, str, Figure]]:
             "Normalised innovations squared, tested as they came.",
             plots.consistency(record),
         ),
+        (
+            "self_calibration",
+            "What the calibration of the pair left wrong",
+            "Found from the images alone: where a pixel is seen, less where it should be. The "
+            "arrows are enlarged, as the one above says; the shades are their lengths.",
+            plots.self_calibration(record),
+        ),
         ("timing", "Latency", "From image to result.", plots.timing(record)),
     ]
     return [(name, title, text, plot) for name, title, text, plot in found if plot is not None]

@@ -13,6 +13,7 @@ from hydranet_ros.evaluation.output import ResultsFolder
 from hydranet_ros.evaluation.record import (
     Consistency,
     Interval,
+    OffsetField,
     RunRecord,
     evaluate,
     rotation_blocks,
@@ -33,6 +34,8 @@ from hydranet_ros.geometry.trajectory import Trajectory
 from hydranet_ros.pipeline import Pipeline, Step
 from hydranet_ros.stereo_vo.calibration import calibration_text
 
+# Columns and rows at which the self-calibration is drawn.
+FIELD_SIZE = 19, 9
 _AXES = ("xx", "xy", "xz", "yy", "yz", "zz")
 _UPPER = np.triu_indices(3)
 # Of the innovations of a source.
@@ -204,6 +207,18 @@ class RunResults:
             estimate = Trajectory(found["fused"], self.stamps(), "fused")
             yield "fused", evaluate(estimate, truth, "first", self.fused.covariances).as_dict()
 
+    def _notes(self) -> tuple[str, ...]:
+        """What a reader should know beside the figures."""
+        doubt = None if self._vo is None else self._vo.doubt
+        return () if doubt is None else (f"Warning: {doubt}.",)
+
+    def _offsets(self) -> OffsetField | None:
+        """The self-calibration of a pair, over its images."""
+        if self._vo is None or self._vo.has_depth:
+            return None
+        field = self._vo.calibration_field(*FIELD_SIZE)
+        return None if field is None else OffsetField(*field)
+
     # --- files -----------------------------------------------------------------------------------
 
     def write(self, folder: ResultsFolder, figures: dict[str, Any], config: str) -> None:
@@ -255,5 +270,7 @@ class RunResults:
                     for name in (self.odometry_name, "fused")
                     if name in figures
                 },
+                notes=self._notes(),
+                offsets=self._offsets(),
             ),
         )

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from sensor_msgs.msg import CompressedImage, Image, Imu, TimeReference
 from std_msgs.msg import Header
 
+from hydranet_ros.datasets.depth_images import Depth, depth_of_compressed, depth_of_raw
 from hydranet_ros.datasets.sensor_messages import (
     Grey,
     PixelRange,
@@ -233,6 +234,13 @@ def grey(message: ImageMessage, white: PixelRange | None = None) -> Grey:
         check_layout(message)
         return np.asarray(CvBridge().imgmsg_to_cv2(message, "mono8"), dtype=np.uint8)
     return grey_of_raw(message, white)
+
+
+def depth(message: ImageMessage) -> Depth:
+    """Depth in metres, 0 where there is none, or a BadInput."""
+    if isinstance(message, CompressedImage):
+        return depth_of_compressed(message)
+    return depth_of_raw(message)
 
 
 def image_message(pixels: NDArray[np.uint8], encoding: str = "mono8") -> Image:

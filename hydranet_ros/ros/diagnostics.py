@@ -7,6 +7,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
@@ -15,6 +16,9 @@ from rclpy.impl.rcutils_logger import RcutilsLogger
 from hydranet_ros.fusion.edges import FusedState, scales
 from hydranet_ros.geometry.estimates import RelativeRotation
 from hydranet_ros.ros.qos import QualityConfig
+
+if TYPE_CHECKING:
+    from hydranet_ros.stereo_vo.result import VOResult
 
 RECENT = 200
 RECENT_NIS = 100
@@ -215,6 +219,27 @@ def rotation_health(rotation: RelativeRotation) -> dict[str, str]:
         share = np.trace(rotation.persistent) / np.trace(rotation.Sigma_2_1)
         values["persistent share"] = f"{share:.3f}"
         values["persistent for (s)"] = f"{rotation.persistent_s:.3g}"
+    return values
+
+
+def odometry_health(
+    result: VOResult, calibration_px: tuple[float, float] | None
+) -> dict[str, str]:
+    """How a frame of the odometry went, and how well distances and the calibration are known."""
+    s = result.statistics
+    values = {
+        "tracks": str(s.tracks),
+        "inliers": str(s.inliers),
+        "residual scale": f"{s.residual_scale:.2f}",
+        "computing (ms)": f"{s.milliseconds:.1f}",
+    }
+    if calibration_px is not None:
+        values["calibration off by (px)"] = "{:.1f} left, {:.1f} right".format(*calibration_px)
+    if result.pose is not None:
+        sigma = np.sqrt(np.diag(result.pose.Sigma_2_1))
+        values["sigma (m)"] = f"{sigma[:3].max():.4f}"
+        values["sigma (deg)"] = f"{np.rad2deg(sigma[3:].max()):.4f}"
+        values["scale sigma (%)"] = f"{100.0 * result.pose.scale_sigma:.3f}"
     return values
 
 

@@ -230,8 +230,11 @@ class CameraRemaps:
 def camera_topics(args: LaunchArguments, cameras: str, pair: bool, bag: str) -> CameraRemaps:
     """Names by the arguments, else by what a bag has, else the nodes' own.
 
-    `pair`: somebody looks at both cameras, also where the gyro looks at one.
+    `pair`: somebody looks at both cameras, also where the gyro looks at one. With `cameras` rgbd
+    the gyro looks at the image, and the odometry at its depth as well.
     """
+    if cameras == "rgbd":
+        return _depth_topics(args, pair, bag)
     sides = ("left", "right")
     names = {f"{side}/image_rect": args.topic(f"{side}_image") for side in sides}
     names |= {f"{side}/camera_info": args.topic(f"{side}_camera_info") for side in sides}
@@ -252,16 +255,35 @@ def camera_topics(args: LaunchArguments, cameras: str, pair: bool, bag: str) -> 
     return CameraRemaps(remaps, played, 1 + (pair and played == left), rectified)
 
 
+def _depth_topics(args: LaunchArguments, odometry: bool, bag: str) -> CameraRemaps:
+    """The image and its depth; `odometry`: ours runs, and looks at both."""
+    names = {name: args.topic(name) for name in ("image", "camera_info")}
+    names |= {f"depth/{name}": args.topic(f"depth_{name}") for name in ("image", "camera_info")}
+    if bag and not any(names.values()) and is_bag(bag):
+        names |= _topics_in_bag(bag, "rgbd")
+    played = names["image"] or "image"
+    remaps = [(old, new) for old, new in names.items() if new]
+    return CameraRemaps(remaps, played, 1 + odometry, bool(bag) and "rect" in played)
+
+
 def _topics_in_bag(bag: str, cameras: str) -> dict[str, str]:
     """Relative, as a player publishes them; compressed images by the name of the camera's own."""
     from hydranet_ros.datasets.bag_files import topics
     from hydranet_ros.datasets.rosbag import find_topics
 
     found = find_topics(bag, topics(bag), cameras=cameras)
-    images = [name.removesuffix("/compressed").lstrip("/") for name in found.images]
-    infos = [name.lstrip("/") for name in found.infos]
+    images = [
+        name.removesuffix("/compressed").removesuffix("/compressedDepth").lstrip("/")
+        for name in found.images
+    ]
+    infos = ["" if name is None else name.lstrip("/") for name in found.infos]
     if cameras == "mono":
         return {"image": images[0], "camera_info": infos[0]}
+    if cameras == "rgbd":
+        return {
+            **dict(zip(("image", "depth/image"), images, strict=True)),
+            **dict(zip(("camera_info", "depth/camera_info"), infos, strict=True)),
+        }
     return {
         **dict(zip(("left/image_rect", "right/image_rect"), images, strict=True)),
         **dict(zip(("left/camera_info", "right/camera_info"), infos, strict=True)),

@@ -6,6 +6,7 @@ not known is an error, never the identity.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -71,8 +72,13 @@ class FramesConfig(Configuration):
     @property
     def T_b_c(self) -> Array:
         """As the parameter says."""
-        x, y, z, w = self.base_from_camera[3:]
-        return lie.se3_from(lie.quaternion_to_matrix([w, x, y, z]), self.base_from_camera[:3])
+        return pose_of_numbers(self.base_from_camera)
+
+
+def pose_of_numbers(values: Sequence[float]) -> Array:
+    """A pose as parameters have it, x y z qx qy qz qw."""
+    x, y, z, w = values[3:]
+    return lie.se3_from(lie.quaternion_to_matrix([w, x, y, z]), values[:3])
 
 
 class SteadyName:
@@ -132,6 +138,18 @@ class Extrinsics:
                 "frames.base_frame, or use frames.extrinsics tf",
             )
         return self._config.T_b_c
+
+    def depth_in(self, image: str, depth: str, given: Sequence[float]) -> Array:
+        """T_image_depth of two optical frames: from TF, or as given, where that has a rotation."""
+        if self._buffer is not None:
+            return self._looked_up(image, depth)
+        if not any(given[3:]):
+            raise BadInput(
+                "frames",
+                f"where depth of {depth!r} is from the image of {image!r} is not known: set "
+                "rgbd.image_from_depth, use frames.extrinsics tf, or register depth",
+            )
+        return pose_of_numbers(given)
 
     def camera_pose(self, message: PoseWithCovarianceStamped, camera: str) -> tuple[Array, Array]:
         """T_w_c and Sigma_c_w from a pose of the base in the odom frame; a BadInput if unfit."""

@@ -1,4 +1,4 @@
-"""The images of one camera or of a pair: put in order, decoded, calibrated, handed on.
+"""The images of a camera, with depth, or of a pair: in order, decoded, calibrated, handed on.
 
 A thread works on the frames. When they come faster than they are processed, the oldest that waits
 is dropped and counted: the newest is always next. Stamps that go back reset the node, so a bag may
@@ -12,9 +12,9 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import cv2
 from rclpy.utilities import get_rmw_implementation_identifier
@@ -23,18 +23,21 @@ from sensor_msgs.msg import CameraInfo
 from hydranet_ros.datasets.sensor_messages import PixelRange, check_shape
 from hydranet_ros.errors import BadInput, HydraNetError
 from hydranet_ros.geometry.camera import Camera, Frame, StereoCamera
+from hydranet_ros.geometry.lie import Array
 from hydranet_ros.geometry.stamps import StampOrder
-from hydranet_ros.ros.conversions import ImageMessage, grey, stamp_ns
+from hydranet_ros.ros.conversions import ImageMessage, depth, grey, stamp_ns
 from hydranet_ros.ros.diagnostics import PairHealth
 from hydranet_ros.ros.environment import missing_profile
 from hydranet_ros.ros.extrinsics import SteadyName
 from hydranet_ros.ros.image_topics import (
     TOPICS,
     CameraCalibration,
+    Cameras,
     ImageTopic,
     InfoTopic,
     InputConfig,
     PairMatcher,
+    RgbdConfig,
 )
 from hydranet_ros.ros.lifecycle import ManagedNode
 from hydranet_ros.ros.qos import camera_info_topic
@@ -47,7 +50,10 @@ STOP_TIMEOUT_S = 1.0  # for the frame that is processed when the node is stopped
 
 @dataclass(frozen=True, eq=False)
 class ImageSet:
-    """The messages of one frame, left before right, with their calibrations."""
+    """The messages of one frame, left before right, or the image before depth.
+
+    With their calibrations; depth of the image's own pixels needs none.
+    """
 
     images: tuple[ImageMessage, ...]
     infos: tuple[CameraInfo, ...]
@@ -61,33 +67,46 @@ class ImageSet:
 
 @dataclass(frozen=True, eq=False)
 class CameraFrame:
-    """A frame as the core takes it, its camera, and the name of its coordinate frame."""
+    """A frame as the core takes it, its camera, and the name of its coordinate frame.
+
+    The camera is in that frame, turned by `T_image_camera`: of a vertical pair (see rigs.py).
+    """
 
     frame: Frame
     camera: Camera | StereoCamera
     frame_id: str
+    T_image_camera: Array
 
 
 class ImageInput:
-    """Deliver the frames of a camera, or of a pair, to `on_frame` in a thread of its own."""
+    """Deliver the frames of a camera, or of a pair, to `on_frame` in a thread of its own.
+
+    `rgbd` and `depth_in` are for depth, see `CameraCalibration`. Where `turns` is not set, a
+    vertical pair is refused: who takes it must allow for the turn of its camera.
+    """
 
     def __init__(
         self,
         node: ManagedNode[Any],
         config: InputConfig,
-        cameras: Literal["mono", "stereo"],
+        cameras: Cameras,
         on_frame: Callable[[CameraFrame], None],
+        rgbd: RgbdConfig | None = None,
+        depth_in: Callable[[str, str], Array] | None = None,
+        turns: bool = False,
     ) -> None:
         self._node, self._config, self._on_frame = node, config, on_frame
+        self._turns, self._has_depth = turns, cameras == "rgbd"
         topics = TOPICS[cameras]
         self._ready = threading.Condition()
         self._frames: deque[tuple[tuple[ImageMessage, ...], float]] = deque()
         self._infos: list[CameraInfo | None] = [None] * len(topics)
         self._order: StampOrder[ImageMessage] = StampOrder()
-        self._pairs = PairMatcher(len(topics), config.sync_tolerance_s, node.warn)
+        self._pairs = PairMatcher(cameras, config.sync_tolerance_s, node.warn)
         self._pair_health = PairHealth()
         self._white = [PixelRange() for _ in topics]
-        self._calibration = CameraCalibration(config.rectified)
+        names = [node.resolve_topic_name(image) for image, _ in topics]
+        self._calibration = CameraCalibration(cameras, config, names, rgbd, depth_in)
         self._frame_id = SteadyName()
         self._thread: threading.Thread | None = None
         self._stopping = threading.Event()
@@ -98,7 +117,9 @@ class ImageInput:
         # Calibrations first: of what has come, rclpy takes it in this order.
         for side, (image, info) in enumerate(topics):
             name = camera_info_topic(node, image, info)
-            self._topics.append(InfoTopic(node, config, name, self._info_callback(side)))
+            # Depth of the image's pixels comes without a calibration: its silence is no fault.
+            quality = replace(config, silence_s=1e9) if self._has_depth and side else config
+            self._topics.append(InfoTopic(node, quality, name, self._info_callback(side)))
         for side, (image, _) in enumerate(topics):
             self._topics.append(ImageTopic(node, config, image, self._image_callback(side)))
         node.workers.append(self)
@@ -207,11 +228,14 @@ class ImageInput:
                 return None
             images, arrived = self._frames.popleft()
             self._busy = 1
-            infos = tuple(info for info in self._infos if info is not None)
+            infos = tuple(info for info in self._infos[: self._calibration.needs(images)] if info)
             return ImageSet(images, infos, arrived)
 
     def _complete(self) -> bool:
-        return bool(self._frames) and all(info is not None for info in self._infos)
+        if not self._frames:
+            return False
+        needed = self._infos[: self._calibration.needs(self._frames[0][0])]
+        return all(info is not None for info in needed)
 
     def _process(self, images: ImageSet) -> None:
         if self._reset_reason is not None:
@@ -230,22 +254,23 @@ class ImageInput:
     def _frame(self, images: ImageSet) -> CameraFrame:
         self._advise(images)
         frame_id = self._frame_id.take(images.images[0].header.frame_id)
+        frames = tuple(each.header.frame_id for each in images.images)
+        seen, *others = images.images
+        shown = [seen] if self._has_depth else images.images
         pixels = [
             self._node.shared.decoded(image, partial(grey, image, white))
-            for image, white in zip(images.images, self._white, strict=True)
+            for image, white in zip(shown, self._white, strict=False)
         ]
-        for info, image in zip(images.infos, pixels, strict=True):
+        for info, image in zip(images.infos, pixels, strict=False):
             check_shape(info, image.shape)
-        if len({image.shape for image in pixels}) > 1:
-            raise BadInput(
-                "image size",
-                f"left and right images differ in size: {[image.shape for image in pixels]}",
-            )
-        if self._calibration.changed(images.infos, pixels[0].shape):
+        metres = depth(others[0]) if self._has_depth else None
+        if self._calibration.changed(images.infos, pixels[0].shape, frames):
             self._node.warn("camera changed", "camera_info changed: estimator restarted")
-        left, *right = map(self._calibration.undistort, pixels)
-        frame = Frame(images.stamp_ns, left, right[0] if right else None)
-        return CameraFrame(frame, self._calibration.camera, frame_id)
+        rig = self._calibration.rig
+        if rig.turned and not self._turns:
+            raise BadInput("camera_info", "a pair one above the other: use one image of it here")
+        frame = rig.frame(images.stamp_ns, pixels, metres)
+        return CameraFrame(frame, rig.camera, frame_id, rig.T_image_camera)
 
     def _advise(self, images: ImageSet) -> None:
         """Warn once where shared memory is too small for such images."""

@@ -38,8 +38,8 @@ NODES = (
 ALIKE = 0.75
 
 # What the nodes of this package have between them. A file may set all of it for all nodes (`/**`).
-SECTIONS = {"nodes", "autostart", "threads", "input", "gyro", "vo", "frames", "path"} | {
-    *("odometry", "fusion", "output"),
+SECTIONS = {"nodes", "autostart", "threads", "cameras", "input", "gyro", "vo", "frames", "path"} | {
+    *("odometry", "fusion", "output", "rgbd"),
 }
 QOS_OVERRIDES = "qos_overrides."  # declared by rclpy when a topic is opened
 

@@ -28,7 +28,7 @@ LATCHED = QoSProfile(
     reliability=ReliabilityPolicy.RELIABLE,
     durability=DurabilityPolicy.TRANSIENT_LOCAL,
 )
-COMPRESSED = "/compressed"
+COMPRESSED, COMPRESSED_DEPTH = "/compressed", "/compressedDepth"
 
 
 @dataclass(frozen=True)
@@ -109,16 +109,17 @@ def is_remapped(node: Node, topic: str) -> bool:
     return bool(node.resolve_topic_name(topic) != node.resolve_topic_name(topic, only_expand=True))
 
 
-def compressed_topic(node: Node, image: str) -> str:
+def compressed_topic(node: Node, image: str, suffix: str = COMPRESSED) -> str:
     """Where the compressed images of a topic are: beside it, wherever that is remapped to."""
-    if is_remapped(node, image + COMPRESSED):
-        return image + COMPRESSED
-    return raw_topic(node, image) + COMPRESSED
+    if is_remapped(node, image + suffix):
+        return image + suffix
+    return raw_topic(node, image) + suffix
 
 
 def raw_topic(node: Node, image: str) -> str:
     """The full name of an image topic; that of its compressed images means the same camera."""
-    return str(node.resolve_topic_name(image)).removesuffix(COMPRESSED)
+    name = str(node.resolve_topic_name(image))
+    return name.removesuffix(COMPRESSED).removesuffix(COMPRESSED_DEPTH)
 
 
 def camera_info_topic(node: Node, image: str, info: str) -> str:

@@ -1,4 +1,4 @@
-"""stereo_vo_node: rectified stereo pairs in, odometry out.
+"""stereo_vo_node: stereo pairs, or images with depth, in; odometry out.
 
 A message tells where the base is after a motion that was measured, since the message before it. At
 a start (the first frame, or the one after a loss) no motion leads to the pose: the twist has
@@ -8,9 +8,8 @@ variances of 9999. Frames that cannot be used are bridged without a message.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NoReturn
-
-import numpy as np
+from functools import partial
+from typing import Any, Literal, NoReturn
 
 from hydranet_ros.errors import BadInput
 from hydranet_ros.geometry import lie
@@ -20,9 +19,10 @@ from hydranet_ros.geometry.lie import Array
 from hydranet_ros.geometry.odometer import Odometer
 from hydranet_ros.geometry.stamps import WENT_BACK
 from hydranet_ros.gyro.device import set_threads
+from hydranet_ros.ros.diagnostics import odometry_health
 from hydranet_ros.ros.extrinsics import Extrinsics, FramesConfig
 from hydranet_ros.ros.image_input import CameraFrame, ImageInput
-from hydranet_ros.ros.image_topics import InputConfig
+from hydranet_ros.ros.image_topics import InputConfig, RgbdConfig
 from hydranet_ros.ros.lifecycle import ManagedNode, NodeConfig
 from hydranet_ros.ros.odometry_output import OdometryOutput, PathConfig
 from hydranet_ros.ros.spin import leave, run
@@ -39,7 +39,11 @@ class StereoVONodeConfig(NodeConfig):
     threads: int = setting(
         1, "threads of OpenCV; more than free cores stall each other", 1, 256, live=False
     )
+    cameras: Literal["stereo", "rgbd"] = setting(
+        "stereo", "a pair, or an image with depth (rgbd)", live=False
+    )
     input: InputConfig = section(InputConfig)
+    rgbd: RgbdConfig = section(RgbdConfig)
     frames: FramesConfig = section(FramesConfig)
     path: PathConfig = section(PathConfig)
     vo: StereoVOConfig = section(StereoVOConfig)
@@ -60,7 +64,9 @@ class StereoVONode(ManagedNode[StereoVONodeConfig]):
         set_threads(config.threads)
         self._extrinsics = Extrinsics(self, config.frames)
         self._output = OdometryOutput(self, "vo", config.frames, config.path)
-        ImageInput(self, config.input, "stereo", self.on_frame)
+        depth_in = partial(self._extrinsics.depth_in, given=config.rgbd.image_from_depth)
+        inputs = self, config.input, config.cameras, self.on_frame
+        ImageInput(*inputs, config.rgbd, depth_in, turns=True)
 
     def reset(self, reason: str) -> None:
         """The next frame has nothing to be compared with, and is at the origin.
@@ -85,8 +91,11 @@ class StereoVONode(ManagedNode[StereoVONodeConfig]):
         """Track the pair, and publish the pose after a motion or at a start."""
         frames, stamp_ns = self.config.frames, received.frame.stamp_ns
         T_b_c = self._extrinsics.camera_in(frames.base, received.frame_id)
+        T_b_c = T_b_c @ received.T_image_camera
         result = self._result = self._odometry(received.camera).update(received.frame)
         self.productivity.note(result.lost and result.lost.value)
+        if self._vo is not None and (doubt := self._vo.doubt) is not None:
+            self.warn("calibration", doubt)
         if result.pose is not None:
             self._odometer.move(result.pose)
         elif result.bridged and result.lost is not None:
@@ -115,20 +124,7 @@ class StereoVONode(ManagedNode[StereoVONodeConfig]):
         """How the last frame went."""
         if (result := self._result) is None:
             return {}
-        s = result.statistics
-        values = {
-            "tracks": str(s.tracks),
-            "inliers": str(s.inliers),
-            "residual scale": f"{s.residual_scale:.2f}",
-            "computing (ms)": f"{s.milliseconds:.1f}",
-        }
-        if self._vo is not None and (offsets := self._vo.calibration_px) is not None:
-            values["calibration off by (px)"] = "{:.1f} left, {:.1f} right".format(*offsets)
-        if result.pose is not None:
-            sigma = np.sqrt(np.diag(result.pose.Sigma_2_1))
-            values["sigma (m)"] = f"{sigma[:3].max():.4f}"
-            values["sigma (deg)"] = f"{np.rad2deg(sigma[3:].max()):.4f}"
-        return values
+        return odometry_health(result, None if self._vo is None else self._vo.calibration_px)
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:

@@ -135,13 +135,35 @@ class Calibration:
         """What to subtract from (n, 4) features (u, v, u_right, v_right)."""
         return offset_basis(camera, features) @ self.mean
 
+    def field(
+        self, camera: Camera, shape: tuple[int, ...], columns: int = 9, rows: int = 9
+    ) -> tuple[Array, Array]:
+        """(n, 2) pixels spread over images of a (height, width), (n, 4) offsets in both there."""
+        u, v = np.meshgrid(
+            np.linspace(0, shape[1] - 1, columns), np.linspace(0, shape[0] - 1, rows)
+        )
+        where = np.stack([u, v, u, v], axis=-1).reshape(-1, 4)
+        return where[:, :2], self.offsets(camera, where)
+
     def largest_px(self, camera: Camera, shape: tuple[int, ...]) -> tuple[float, float]:
         """The largest offsets within images of a (height, width): left and right, in pixels."""
-        u, v = np.meshgrid(np.linspace(0, shape[1] - 1, 9), np.linspace(0, shape[0] - 1, 9))
-        where = np.stack([u, v, u, v], axis=-1).reshape(-1, 4)
-        offset = self.offsets(camera, where)
+        _, offset = self.field(camera, shape)
         left, right = (np.linalg.norm(offset[:, s], axis=1) for s in (slice(2), slice(2, 4)))
         return float(left.max()), float(right.max())
+
+
+# Rectified images off by more than this somewhere deserve a better calibration.
+LARGE_OFFSET_PX = 3.0
+
+
+def large_offset(left_px: float, right_px: float) -> str | None:
+    """What to say where a calibration is found to be far off."""
+    if max(left_px, right_px) < LARGE_OFFSET_PX:
+        return None
+    return (
+        f"the calibration is off by up to {left_px:.1f} px (left) and {right_px:.1f} px (right): "
+        "the odometry allows for it, a better calibration is better"
+    )
 
 
 # --- files ---------------------------------------------------------------------------------------

@@ -18,7 +18,13 @@ import numpy as np
 from hydranet_ros.geometry.lie import Array
 from hydranet_ros.stereo_vo.calibration import PRIOR_SIGMA, SHARED, SIZE, Calibration
 from hydranet_ros.stereo_vo.features import Mask
-from hydranet_ros.stereo_vo.front_end import Followed, Front, TrackedFrame, follow
+from hydranet_ros.stereo_vo.front_end import (
+    Followed,
+    Front,
+    TrackedFrame,
+    follow,
+    window_centroids,
+)
 from hydranet_ros.stereo_vo.motion import Tracks
 from hydranet_ros.stereo_vo.result import Lost
 
@@ -64,10 +70,14 @@ class DepthFront(Front):
         found &= again & (np.linalg.norm(back - before[:, :2], axis=1) < config.circle_px)
         before, now = before[found], now[found]
         fresh = self._detector.detect(frame.left, now, config.max_features - len(now))
-        after, known = self._with_depth(frame, now)
+        shown = window_centroids(previous.left, before[:, :2], config.window_px)
+        then, had = self._with_depth(previous, before[:, :2] + shown)
+        after, known = self._with_depth(frame, now + shown)
         new, usable = self._with_depth(frame, fresh)
-        tracks = Tracks(before[known], after[known])
-        return Followed(tracks, new[usable], np.concatenate([fresh, now]))
+        both = had & known
+        tracks = Tracks(then[both], after[both])
+        where = after - np.tile(shown, 2)
+        return Followed(tracks, where[both], new[usable], np.concatenate([fresh, now]))
 
     def lag(self, previous: TrackedFrame, frame: TrackedFrame) -> float | None:
         """Depth of another instant does not show in the rows."""

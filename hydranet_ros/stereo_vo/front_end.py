@@ -40,9 +40,13 @@ class TrackedFrame:
 
 
 class Followed(NamedTuple):
-    """What was followed from one frame to the next: tracks, new (n, 4) features, all corners."""
+    """What was followed from one frame to the next: tracks, new (n, 4) features, all corners.
+
+    Tracks are of what the windows show, `after` (n, 4) is where the windows are.
+    """
 
     tracks: Tracks
+    after: Array
     fresh: Array
     corners: Array
 
@@ -75,7 +79,7 @@ class Front:
         corners = self._detector.detect(frame.left, np.zeros((0, 2)), config.max_features)
         if len(corners) < config.min_features:
             return Lost.TOO_FEW_FEATURES
-        where, found = match_blindly(frame.left, frame.right, corners, config)
+        where, found = match_blindly(_as_right(frame), frame.right, corners, config)
         features = np.concatenate([corners, where], axis=1)[found]
         valid = self._valid(features)
         if valid.sum() >= config.min_features:
@@ -100,7 +104,10 @@ class Front:
         after = np.concatenate([now, matched], axis=1)
         found &= seen & self._valid(after)
         found &= np.linalg.norm(matched - direct, axis=1) < config.circle_px
-        return Followed(Tracks(before[found], after[found]), new, np.concatenate([fresh, now]))
+        before, after = before[found], after[found]
+        shown = np.tile(window_centroids(previous.left, before[:, :2], config.window_px), 2)
+        tracks = Tracks(before + shown, after + shown)
+        return Followed(tracks, after, new, np.concatenate([fresh, now]))
 
     def lag(self, previous: TrackedFrame, frame: TrackedFrame) -> float | None:
         """By how many frames left and right are apart in time; None where nothing tells.
@@ -115,7 +122,8 @@ class Front:
         used = found & (np.abs(moved) > LEAST_MOVED_PX)
         if used.sum() < FEWEST_MOVED:
             return None
-        where, seen = match_blindly(frame.left, frame.right, now[used], self._config, LAG_ROWS_PX)
+        left = _as_right(frame)
+        where, seen = match_blindly(left, frame.right, now[used], self._config, LAG_ROWS_PX)
         if seen.sum() < FEWEST_MOVED:
             return None
         y = self.corrected(np.concatenate([now[used], where], axis=1)[seen])
@@ -197,6 +205,8 @@ _DARK, _BRIGHT = 8.0, 245.0
 _FEWEST_RATIOS = 15
 # Standard errors by which a ratio must differ from 1 to be used: noise would do harm.
 _SIGNIFICANT = 3.0
+# The medians of left and right differ by less in well-exposed pairs (KITTI 06: 9 % at most).
+_SEEN_ALIKE = 0.1
 # 0.2 % of the brightest level is half a grey level.
 _LEAST_CHANGE = 0.002
 
@@ -236,6 +246,30 @@ def follow(
     return where, ok & inside(where, source, config), level
 
 
+def window_centroids(image: Image, pixels: Array, window_px: int) -> Array:
+    """Where windows around (n, 2) pixels have their texture: (n, 2), relative to their centres.
+
+    Lucas-Kanade finds the mean motion of a window, weighed by its squared gradients: along a row
+    by those along the row, along a column likewise. Where the motion changes within the window it
+    is that of this centroid, not of the centre. On a road the texture grows towards the camera, as
+    the motion does: on a rendered one, rows 20 to 80 px below the horizon, the motion of the
+    centre comes out wrong by 0.08 px in the median, that of the centroid by 0.001, with half the
+    scatter.
+    """
+    half, (height, width) = window_px // 2, image.shape
+    span = np.arange(-half - 1, half + 2)
+    centre = np.round(pixels).astype(np.int64)
+    column = np.clip(centre[:, :1] + span, 0, width - 1)
+    row = np.clip(centre[:, 1:] + span, 0, height - 1)
+    patch = image[row[:, :, None], column[:, None, :]].astype(np.float32)
+    along = (patch[:, 1:-1, 2:] - patch[:, 1:-1, :-2]) ** 2
+    down = (patch[:, 2:, 1:-1] - patch[:, :-2, 1:-1]) ** 2
+    offset = span[1:-1].astype(np.float32)
+    sums = along.sum(axis=1), down.sum(axis=2)  # over rows, over columns
+    x, y = ((each @ offset) / np.maximum(each.sum(axis=1), 1.0) for each in sums)
+    return np.stack([x, y], axis=1).astype(np.float64)
+
+
 def smooth(image: Image, config: StereoVOConfig) -> Array:
     """Mean grey levels of the tracking windows around every fourth pixel in either direction."""
     height, width = image.shape[0] // _STRIDE, image.shape[1] // _STRIDE
@@ -260,6 +294,16 @@ def brightness_ratio(target: Array, there: Array, source: Array, here: Array) ->
     # 1.25 sigma / sqrt(n) is the standard error of a median, 1.48 MAD an estimate of sigma.
     error = 1.85 * float(np.median(np.abs(ratios - ratio))) / len(ratios) ** 0.5
     return ratio if abs(ratio - 1.0) > _SIGNIFICANT * error else 1.0
+
+
+def _as_right(frame: TrackedFrame) -> Image:
+    """The left image at the brightness of the right one, by their medians: no match is known yet.
+
+    Both see nearly the same, so a difference of some per cent may be of what they see.
+    """
+    left, right = (float(np.median(each)) for each in frame.smooth)
+    ratio = right / max(left, 1.0)
+    return frame.left if abs(ratio - 1.0) < _SEEN_ALIKE else brightened(frame.left, ratio)
 
 
 def brightened(image: Image, ratio: float) -> Image:

@@ -18,8 +18,9 @@ front of the same background. Such errors do not show in the residuals but do be
 
 A window that changes between two images is matched less well. With w its side, a point that comes
 nearer by a ratio z1/z2 moves the window's edge by |z1/z2 - 1| w/2 pixels, and a surface at 45
-degrees to the view moves it by d w/(2 f) between left and right (d the disparity). On real streets
-the standard deviation grows as sqrt(1 + (edge / edge_px)^2), with edge_px about a quarter pixel.
+degrees to the view moves it by d w/(2 f) between left and right (d the disparity). The standard
+deviation grows as sqrt(1 + (edge / edge_px)^2), with edge_px about half a pixel. (Of the motion of
+a window's centre, instead of its texture's centroid, it would be a quarter: see front_end.py.)
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.camera import Frame, Image, StereoCamera
 from hydranet_ros.geometry.estimates import RelativePose
 from hydranet_ros.geometry.lie import Array
-from hydranet_ros.stereo_vo.calibration import Calibration, read_calibration
+from hydranet_ros.stereo_vo.calibration import Calibration, large_offset, read_calibration
 from hydranet_ros.stereo_vo.config import StereoVOConfig
 from hydranet_ros.stereo_vo.covariance import CovarianceModel
 from hydranet_ros.stereo_vo.depth import DEPTH_JITTER_PX, DepthFront, depth_calibration
@@ -31,6 +31,8 @@ from hydranet_ros.stereo_vo.result import Lost, VOResult, VOStatistics
 
 # Whether left and right are of one instant is tested at starts, and once in so many frames.
 LAG_EVERY = 10
+# A translation of so many standard deviations of its noise has a length.
+_MOVES = 5.0
 
 
 class _LostError(Exception):
@@ -59,6 +61,7 @@ class StereoVO:
         self._forget_frames()
         self._lag, self._since_lag = 0.0, LAG_EVERY  # of the right image, in frames
         self._calibration, self._has_depth = self._known, False
+        self._scale_variance = 0.0  # of distances, by what is not known of the calibration
         self._covariance = CovarianceModel(self.config.shake_share, self.config.scale_sigma)
 
     def _forget_frames(self) -> None:
@@ -78,6 +81,23 @@ class StereoVO:
         if self._frame is None:
             return None
         return self._calibration.largest_px(self.camera.left, self._frame.left.shape)
+
+    def calibration_field(self, columns: int, rows: int) -> tuple[Array, Array] | None:
+        """(n, 2) pixels, and (n, 4) by how much they are off in the left and the right image."""
+        if self._frame is None:
+            return None
+        return self._calibration.field(self.camera.left, self._frame.left.shape, columns, rows)
+
+    @property
+    def has_depth(self) -> bool:
+        """Whether frames have depth: then there is no pair to calibrate."""
+        return self._has_depth
+
+    @property
+    def doubt(self) -> str | None:
+        """What to say where the calibration is far off, as soon as it is well known."""
+        offsets = self.calibration_px
+        return None if offsets is None else large_offset(*offsets)
 
     def update(self, frame: Frame) -> VOResult:
         """Take a rectified stereo frame; return the motion since the last usable one.
@@ -123,8 +143,11 @@ class StereoVO:
         covariance = self._covariance.complete(
             motion.Sigma_2_1, persistent, motion.clustering, rate, seconds
         )
-        pose = RelativePose(motion.T_2_1, self._floored(covariance), previous.stamp_ns, stamp_ns)
-        kept = tracks.after[motion.inliers | motion.rivals]
+        scale_sigma = self._scale_sigma(motion)
+        pose = RelativePose(
+            motion.T_2_1, self._floored(covariance), previous.stamp_ns, stamp_ns, scale_sigma
+        )
+        kept = found.after[motion.inliers | motion.rivals]
         features = np.concatenate([kept, found.fresh])
         self._accept(motion, rate, replace(frame, features=features, corners=found.corners))
         statistics = VOStatistics(
@@ -235,6 +258,20 @@ class StereoVO:
     def _front(self) -> Front:
         kind = DepthFront if self._has_depth else Front
         return kind(self.camera, self.config, self._detector, self._calibration)
+
+    def _scale_sigma(self, motion: MotionFit) -> float:
+        """How well lengths are known that all motions share, relative.
+
+        What no image shows, and what is still to be known of the calibration: with G = d rho /
+        d theta, the derivative of log |t| by theta is t^T G / |t|^2. A camera that hardly moves
+        tells nothing of it: the last one holds.
+        """
+        t, noise = motion.T_2_1[:3, 3], float(np.trace(motion.Sigma_2_1[:3, :3]))
+        length2 = float(t @ t)
+        if length2 > _MOVES**2 * noise:
+            by_theta = t @ motion.by_theta[:3] / length2
+            self._scale_variance = float(by_theta @ self._calibration.covariance @ by_theta)
+        return float(np.sqrt(self.config.scale_sigma**2 + self._scale_variance))
 
     # --- state -----------------------------------------------------------------------------------
 

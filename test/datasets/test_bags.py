@@ -405,9 +405,9 @@ def bad_bag(frames: list[Message], how: str) -> list[Message]:
     if how == "truth missing":
         last = max(i for i, m in enumerate(frames) if m.topic == "/ground_truth/odometry")
         return frames[:last] + frames[last + 1 :]
-    if how == "distorted":
+    if how == "not of a pair":
         raw_topics = renamed(frames, {"image_rect": "image_raw"})
-        return changed(raw_topics, "/left/camera_info", d=np.full(5, 0.1))
+        return changed(raw_topics, "/left/camera_info", r=np.full(9, 0.1))
     return changed(frames, "/left/camera_info", k=np.zeros(9))
 
 
@@ -420,7 +420,7 @@ def bad_bag(frames: list[Message], how: str) -> list[Message]:
         ("stamps", "/left/image_rect: stamp 5 ns does not increase"),
         ("other frame", "is the pose of 'imu'"),
         ("truth missing", "/ground_truth/odometry has no pose at 200000000 ns"),
-        ("distorted", "/left/image_raw is distorted"),
+        ("not of a pair", "has an R that is no rotation: calibrate the pair"),
         ("uncalibrated", "camera_info of 'camera_left_optical' has K[0] = 0"),
     ],
 )

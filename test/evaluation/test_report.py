@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 from base64 import b64decode
+from dataclasses import replace
 from pathlib import Path
 
 import cv2
@@ -12,13 +13,13 @@ import pytest
 
 from hydranet_ros.errors import HydraNetError
 from hydranet_ros.evaluation.output import ResultsFolder
-from hydranet_ros.evaluation.record import Consistency, RotationErrors, RunRecord
+from hydranet_ros.evaluation.record import Consistency, OffsetField, RotationErrors, RunRecord
 from hydranet_ros.evaluation.report import write_report
 from hydranet_ros.geometry import lie
 
 pytest.importorskip("matplotlib", reason="a report needs matplotlib")
 
-from hydranet_ros.evaluation.plots import chi2_quantile
+from hydranet_ros.evaluation.plots import chi2_quantile, self_calibration
 
 FRAMES = 60
 ALL = {
@@ -29,6 +30,7 @@ ALL = {
     "sigma_hydranet",
     "calibration",
     "nis",
+    "self_calibration",
     "timing",
 }
 
@@ -51,7 +53,28 @@ def record(title: str = "a <run>") -> RunRecord:
         {"fused": rng.gamma(4.0, 8.0, FRAMES)},
         {"vo": {"ate_m": 1.25, "nees": None}, "fused": {"ate_m": 0.5}},
         ("59 steps & one note",),
+        field(1.0),
     )
+
+
+def field(largest_px: float) -> OffsetField:
+    u, v = np.meshgrid(np.linspace(0, 619, 9), np.linspace(0, 187, 5))
+    pixels = np.stack([u, v], axis=-1).reshape(-1, 2)
+    outward = (pixels - pixels.mean(axis=0)) / 310.0
+    return OffsetField(pixels, largest_px * np.hstack([0.5 * outward, outward]))
+
+
+def test_a_field_is_drawn_in_pixels_and_none_where_nothing_is_off() -> None:
+    plot = self_calibration(record())
+    assert plot is not None
+    titles = [axes.get_title(loc="left") for axes in plot.axes[:2]]
+    assert titles == ["left image: up to 0.52 px", "right image: up to 1.04 px"]
+    for axes in plot.axes[:2]:
+        assert (axes.get_xlabel(), axes.get_ylabel()) == ("u (px)", "v (px)")
+        assert axes.get_ylim()[0] > axes.get_ylim()[1]  # rows go down
+    assert plot.axes[2].get_ylabel() == "offset (px)"
+    assert self_calibration(replace(record(), offsets=field(0.0))) is None
+    assert self_calibration(replace(record(), offsets=None)) is None
 
 
 def test_the_page_holds_every_plot_and_needs_nothing_else(tmp_path: Path) -> None:

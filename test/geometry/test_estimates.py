@@ -378,3 +378,14 @@ def test_the_quaternion_is_that_of_the_rotation():
     assert rotation.quaternion[0] >= 0.0
     matrix = lie.quaternion_to_matrix(rotation.quaternion)
     np.testing.assert_allclose(matrix, rotation.C_2_1, rtol=0, atol=4e-15)
+
+
+def test_a_shared_error_of_scale_is_told_and_kept() -> None:
+    T, Sigma = lie.se3_exp([0.1, 0.0, -0.8, 0.0, 0.02, 0.0]), np.diag([1e-4] * 3 + [1e-6] * 3)
+    first = RelativePose(T, Sigma, 0, 10, 0.004)
+    second = RelativePose(T, Sigma, 10, 20, 0.003)
+    assert RelativePose(T, Sigma, 0, 10).scale_sigma == 0.0
+    assert first.then(second).scale_sigma == 0.003  # what both share
+    for wrong in (-1e-3, np.nan, np.inf):
+        with pytest.raises(ValueError, match="scale_sigma must be finite"):
+            RelativePose(T, Sigma, 0, 10, wrong)

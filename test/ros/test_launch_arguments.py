@@ -137,6 +137,33 @@ def test_the_topics_of_a_bag_are_found(tmp_path: Path, suffix: str) -> None:
     assert mono.rectified
 
 
+def test_the_topics_of_an_image_with_depth(tmp_path: Path) -> None:
+    given = {"image": "/c/image_raw", "depth_image": "/d/image_raw", "camera_info": "/c/info"}
+    found = camera_topics(arguments(**given), "rgbd", True, "")
+    assert dict(found.remaps) == {
+        "image": "/c/image_raw",
+        "camera_info": "/c/info",
+        "depth/image": "/d/image_raw",
+    }
+    assert not found.rectified
+    with new_bag(tmp_path / "bag", "mcap") as bag:
+        for topic, name in (
+            ("color/image_raw", "Image"),
+            ("color/camera_info", "CameraInfo"),
+            ("aligned_depth_to_color/image_raw", "Image"),
+        ):
+            data = serialize_message(getattr(sensor_msgs.msg, name)())
+            bag.write(Message(f"/cam/{topic}", f"sensor_msgs/msg/{name}", 1, data))
+    found = camera_topics(arguments(), "rgbd", True, str(tmp_path / "bag"))
+    assert dict(found.remaps) == {
+        "image": "cam/color/image_raw",
+        "camera_info": "cam/color/camera_info",
+        "depth/image": "cam/aligned_depth_to_color/image_raw",
+    }
+    # The gyro and our odometry look at the image.
+    assert (found.played, found.subscribers) == ("cam/color/image_raw", 2)
+
+
 def test_what_a_file_says(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text(
@@ -235,6 +262,12 @@ def test_arguments_choose_the_nodes(nodes: Any) -> None:
     assert nodes(bag="street").keys() == three | {"player_node"}
     one = nodes(odometry="wheels", image="/camera/image_raw", odom="/odom")
     assert parameters(one["hydranet_node"])["gyro.cameras"] == "mono"
+
+
+def test_an_image_with_depth(nodes: Any) -> None:
+    found = nodes(cameras="rgbd", image="/c/image_raw", depth_image="/d/image_raw")
+    assert parameters(found["hydranet_node"])["gyro.cameras"] == "mono"
+    assert parameters(found["stereo_vo_node"]) == {"cameras": "rgbd"}
 
 
 def test_arguments_reach_all_nodes(nodes: Any) -> None:

@@ -8,8 +8,9 @@ import cv2
 import numpy as np
 import pytest
 
+from hydranet_ros.datasets.depth_images import read_depth
 from hydranet_ros.datasets.source import open_source
-from hydranet_ros.datasets.tum import open_listed, read_depth
+from hydranet_ros.datasets.tum import DEPTH_PER_M, open_listed
 from hydranet_ros.errors import FileError, HydraNetError
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.camera import Camera, Frame, StereoCamera
@@ -112,12 +113,12 @@ def test_a_hand_held_kinect(data: Path) -> None:
 def test_depth_images_are_checked(tmp_path: Path) -> None:
     path = tmp_path / "depth.png"
     cv2.imwrite(str(path), np.full((4, 6), 7500, dtype=np.uint16))
-    np.testing.assert_allclose(read_depth(path, (4, 6)), 1.5)
+    np.testing.assert_allclose(read_depth(path, (4, 6), DEPTH_PER_M), 1.5)
     with pytest.raises(FileError, match="6x4 pixels, its image 5x4"):
-        read_depth(path, (4, 5))
+        read_depth(path, (4, 5), DEPTH_PER_M)
     cv2.imwrite(str(path), np.zeros((4, 6), dtype=np.uint8))
     with pytest.raises(FileError, match="16-bit grey PNG"):
-        read_depth(path, (4, 6))
+        read_depth(path, (4, 6), DEPTH_PER_M)
 
 
 def test_folders_without_depth_are_refused(tmp_path: Path) -> None:

@@ -12,11 +12,22 @@ import pytest
 from hydranet_ros.datasets.kitti import read_kitti_calibration
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.camera import Camera, Frame, StereoCamera
-from hydranet_ros.stereo_vo.calibration import PRIOR_SIGMA, SIZE, Calibration, offset_basis
+from hydranet_ros.stereo_vo.calibration import (
+    PRIOR_SIGMA,
+    SIZE,
+    Calibration,
+    large_offset,
+    offset_basis,
+)
 from hydranet_ros.stereo_vo.config import StereoVOConfig
 from hydranet_ros.stereo_vo.covariance import Vibration
 from hydranet_ros.stereo_vo.features import CornerDetector, cell_size
-from hydranet_ros.stereo_vo.front_end import brightness_ratio, smooth
+from hydranet_ros.stereo_vo.front_end import (
+    brightness_ratio,
+    follow,
+    smooth,
+    window_centroids,
+)
 from hydranet_ros.stereo_vo.motion import (
     MotionSolver,
     Tracks,
@@ -260,6 +271,31 @@ def test_brightness_is_compared_at_corresponding_pixels() -> None:
     assert few == 1.0
 
 
+def test_a_window_moves_as_the_centroid_of_its_texture() -> None:
+    """A picture that grows from above: rows move by what they are away from the top.
+
+    Texture fades towards the top of every window, as that of a road does with the distance.
+    """
+    height, width = 400, 400
+    rows = np.arange(height) % 9 / 9.0
+    image = textured(height, width, 5).astype(np.float64)
+    fading = (128.0 + (image - 128.0) * (0.2 + 0.8 * rows[:, None])).astype(np.uint8)
+    grown = cv2.warpAffine(
+        fading, np.array([[1.0, 0.0, 0.0], [0.0, 1.08, 0.0]]), (width, height),
+        flags=cv2.INTER_CUBIC,
+    )  # fmt: skip
+    pixels = DETECTOR.detect(fading, np.zeros((0, 2)), 1000)
+    pixels = pixels[(pixels[:, 1] > 20) & (pixels[:, 1] < 330)]
+    start = pixels * [1.0, 1.08]
+    found, ok, _ = follow(fading, grown, pixels, start, CONFIG)
+    moved = (found - pixels)[ok, 1]
+    centre = pixels[ok, 1]
+    shown = window_centroids(fading, pixels[ok], CONFIG.window_px)
+    at_centre, at_texture = moved - 0.08 * centre, moved - 0.08 * (centre + shown[:, 1])
+    assert ok.sum() > 100
+    assert np.median(np.abs(at_texture)) < 0.6 * np.median(np.abs(at_centre))
+
+
 def test_configuration_is_checked() -> None:
     for field in fields(StereoVOConfig):
         with pytest.raises(ValueError, match=field.name):
@@ -298,7 +334,12 @@ def drive() -> Drive:
 
 
 def test_motion_and_covariance_on_a_rendered_street(drive: Drive) -> None:
-    vo, nees, turned, errors = StereoVO(drive.camera), [], [], []
+    """With a camera that is known as well as calibrations are."""
+    c = drive.camera.left
+    known = StereoCamera(
+        Camera(1.001 * c.fx, 1.001 * c.fy, c.cx + 1.0, c.cy - 1.0), 1.003 * drive.camera.baseline_m
+    )
+    vo, nees, turned, errors = StereoVO(known), [], [], []
     assert drive.update(vo, 0).lost is Lost.INITIALISING
     for k in range(1, len(drive.frames)):
         result = drive.update(vo, k)
@@ -315,6 +356,21 @@ def test_motion_and_covariance_on_a_rendered_street(drive: Drive) -> None:
     # the translation allows for errors of the calibration, and there are none.
     assert 1.5 < np.mean(nees[10:]) < 6.0
     assert 1.5 < np.mean(turned[10:]) < 5.0
+
+
+def test_what_is_not_known_of_distances_is_told(drive: Drive) -> None:
+    """What no image shows, and what the self-calibration does not know yet."""
+    vo = StereoVO(drive.camera)
+    found = [drive.update(vo, k).pose for k in range(12)][1:]
+    sigmas = [pose.scale_sigma for pose in found if pose is not None]
+    assert min(sigmas) > CONFIG.scale_sigma
+    assert sigmas[-1] < sigmas[0]
+    assert sigmas[-1] < 2.0 * CONFIG.scale_sigma
+
+
+def test_a_calibration_that_is_far_off_is_said() -> None:
+    assert large_offset(0.5, 2.9) is None
+    assert "3.2 px (right)" in str(large_offset(0.5, 3.2))
 
 
 def test_two_runs_give_the_same_bytes(drive: Drive) -> None:
