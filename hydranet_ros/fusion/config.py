@@ -7,6 +7,7 @@ from typing import Literal
 
 from hydranet_ros.fusion.calibration import CalibrationConfig
 from hydranet_ros.fusion.error_models import OdometryModel, RotationModel
+from hydranet_ros.fusion.imu import ImuConfig
 from hydranet_ros.settings import Configuration, section, setting
 
 KernelName = Literal["none", "huber", "cauchy"]
@@ -61,6 +62,7 @@ class FusionConfig(Configuration):
         True, "wheels roll on ground: z, roll and pitch are held softly, slopes allowed"
     )
     calibration: CalibrationConfig = section(CalibrationConfig)
+    imu: ImuConfig = section(ImuConfig)
     odometry_kernel: KernelName = setting("huber", "robust kernel of odometry edges")
     rotation_kernel: KernelName = setting("huber", "robust kernel of rotation edges")
     kernel_sigma: float = setting(
