@@ -2,7 +2,8 @@ r"""Visual gyro, stereo odometry and their fusion.
 
 ros2 launch hydranet_ros fusion.launch.py left:=/camera/left right:=/camera/right rviz:=true
 ros2 launch hydranet_ros fusion.launch.py bag:=drive.mcap use_sim_time:=true
-ros2 launch hydranet_ros fusion.launch.py odometry:=wheels image:=/camera/image_raw odom:=/odom
+ros2 launch hydranet_ros fusion.launch.py odometry:=wheels image:=/camera/image_raw odom:=/odom \
+  imu:=/imu/data_raw
 
 Arguments are checked before anything starts. What is not given is as the file of parameters says.
 A node that cannot start, or dies, ends the launch with its exit code; so does the end of a replay.
@@ -68,6 +69,7 @@ ARGUMENTS = {
     "image": "topic of the mono image; empty: the left one, where there is a pair",
     "camera_info": "topic of its calibration; empty: beside the image",
     "odom": "topic of the odometry",
+    "imu": "topic of an IMU, which is optional",
 }
 DEFAULTS = {"config": str(CONFIG / "hydranet.yaml")}
 FILES = ("fusion.launch.py", "kitti_replay.launch.py")  # not a user's own that includes them
@@ -113,7 +115,7 @@ def nodes(args: LaunchArguments) -> list[Any]:
         cameras = "mono"  # one image is named, and nobody else needs a pair
     cameras = cameras or file_parameter(config, "hydranet_node", "gyro.cameras") or "stereo"
     topics = camera_topics(args, cameras, odometry == "own", bag)
-    odom, rviz = args.topic("odom"), args.flag_or_auto("rviz")
+    odom, imu, rviz = args.topic("odom"), args.topic("imu"), args.flag_or_auto("rviz")
     namespace, prefix = args.topic("namespace"), args.text("frame_prefix")
     frames = {**args.extrinsics("extrinsics"), "frames.prefix": prefix}
     transport = {"input.transport": args.choice("transport", "auto", "raw", "compressed")}
@@ -130,6 +132,7 @@ def nodes(args: LaunchArguments) -> list[Any]:
     gyro = {"gyro.cameras": cameras, "gyro.device": device, "gyro.weights": args.file("weights")}
     fusion = {"fusion.odometry": odometry, "output.publish_tf": args.flag("publish_tf")}
     vo_remap = [("vo/odometry", odom)] if odom else []
+    imu_remap = [("imu/data_raw", imu)] if imu else []
     rotation = [
         (f"relative_rotation{part}", f"hydranet_node/relative_rotation{part}")
         for part in ("", "/interval")
@@ -142,7 +145,7 @@ def nodes(args: LaunchArguments) -> list[Any]:
     rectified = {"input.rectified": topics.rectified or None}
     actions = [
         node("hydranet_node", topics.remaps, transport, gyro, rectified),
-        node("fusion_node", vo_remap + rotation, frames, fusion),
+        node("fusion_node", vo_remap + imu_remap + rotation, frames, fusion),
     ]
     if odometry == "own":
         actions.append(node("stereo_vo_node", topics.remaps + vo_remap, transport, frames))

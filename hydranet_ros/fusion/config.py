@@ -73,6 +73,7 @@ class FusionConfig(Configuration):
         True, "estimate the bias of the rotation rate, where the model of the rotations has one"
     )
 
+    hold_still: bool = setting(True, "hold the pose while the vehicle is known to stand")
     acceleration: float = setting(3.0, "random walk of the velocity, m/s per root second", 1e-6)
     angular_acceleration_deg: float = setting(
         20.0, "random walk of the turn rate, deg/s per root second", 1e-6

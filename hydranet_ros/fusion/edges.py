@@ -42,7 +42,8 @@ class FusedState:
     of the gyro, and of turn and way of the odometry; `Sigma_scales` is None where they are off.
     `imu_bias` (rad/s) is that of an IMU, in the axes of the camera; its Sigma is None without one.
     `nis` has what was tested in this update.
-    `waited_s` is how long the first measurement of it waited for the others.
+    `waited_s` is how long the first measurement of it waited for the others. `still` where the
+    vehicle is known to stand.
     """
 
     stamp_ns: int
@@ -61,6 +62,7 @@ class FusedState:
     nis: dict[str, float]
     rejected: tuple[Rejection, ...]
     waited_s: float = 0.0
+    still: bool = False
 
 
 def scales(state: FusedState) -> dict[str, tuple[float, float]]:

@@ -18,6 +18,7 @@ from hydranet_ros.fusion.config import FusionConfig
 from hydranet_ros.fusion.edges import Edge, Interval
 from hydranet_ros.fusion.gating import RelativeMotion, Turn
 from hydranet_ros.fusion.imu import ImuBuffer
+from hydranet_ros.fusion.standing import REST_S, images_stand, imu_stands, odometry_stands
 from hydranet_ros.fusion.window import Window
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.estimates import RelativeRotation
@@ -125,6 +126,23 @@ class Expectation:
             return None
         spread = turn.jacobian @ self.known.Sigma_imu @ turn.jacobian.T
         return Turn(turn.C, turn.covariance + spread)
+
+    def votes_of_rest(self, interval: Interval) -> tuple[bool | None, bool | None, bool | None]:
+        """Whether odometry, IMU and images stand still, over the time up to the interval's end."""
+        end = interval[1]
+        recent = [
+            (edge.motion, (each[1] - each[0]) * 1e-9)
+            for (source, each), edge in self._edges.items()
+            if source == ODOMETRY and each[1] > end - REST_S * 1e9
+        ]
+        covered = any(each == (ODOMETRY, interval) for each in self._edges)
+        odometry = odometry_stands(recent) if covered else None
+        rest = self._imu.rest(end, REST_S) if self.window.dimension == 15 else None
+        bias = self.window.states.i[-1]
+        imu = None if rest is None else imu_stands(rest, bias, self.known.Sigma_imu)
+        edge = self._edges.get((ROTATION, interval))
+        images = None if edge is None else images_stand(Turn(edge.C, edge.covariance))
+        return odometry, imu, images
 
     def pose_at(self, stamp: int) -> Array:
         """T_c_w at a stamp that no state has: between two states, or carried on from the last."""

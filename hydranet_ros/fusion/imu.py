@@ -61,7 +61,7 @@ class ImuConfig(Configuration):
     """What is believed of an IMU. The values are those of a small MEMS sensor."""
 
     use: bool = setting(True, "use an IMU where there is one")
-    noise_deg: float = setting(0.02, "noise of a turn, per root of a second", 1e-6)
+    noise_deg: float = setting(0.05, "noise of a turn, per root of a second", 1e-6)
     share: float = setting(0.003, "standard deviation of a turn of 1 rad, as a share of it")
     bias_sigma_deg_s: float = setting(1.0, "of the bias, before it is observed", 1e-6)
     bias_walk_deg_s: float = setting(0.003, "random walk of the bias, per root of a second", 1e-9)

@@ -32,6 +32,7 @@ from hydranet_ros.fusion.gating import Gate
 from hydranet_ros.fusion.imu import GRAVITY_S, ImuBuffer, ImuSample
 from hydranet_ros.fusion.normal_equations import Kernel
 from hydranet_ros.fusion.solution import solution
+from hydranet_ros.fusion.standing import held
 from hydranet_ros.fusion.window import Window, WindowNoise
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.estimates import RelativePose
@@ -202,9 +203,10 @@ class SlidingWindowFusion:
         """Optimise, and let go of the states that the window has no room for."""
         if self.window.dimension == 15:
             self._take_imu()
+        still = self._hold()
         self.window.optimise(self.config.max_iterations)
         found = solution(self.window, self.expects.known, self._Sigma_c_w, nis, rejected)
-        state, self.expects.known = found
+        state, self.expects.known = replace(found[0], still=still), found[1]
         while self._is_full():
             self.window.marginalise_oldest()
             if self._is_full():
@@ -280,6 +282,21 @@ class SlidingWindowFusion:
                 window.up_w = window.states.C[-1].T @ up
             elif up is not None:
                 window.verticals[newest] = up
+
+    # --- standing still --------------------------------------------------------------------------
+
+    def _hold(self) -> bool:
+        """Tie the newest two states together where the vehicle stands."""
+        window = self.window
+        for cut in window.stills.keys() - set(pairwise(window.stamps.tolist())):
+            del window.stills[cut]
+        if len(window) < 2 or not self.config.hold_still:
+            return False
+        begin, end = (int(stamp) for stamp in window.stamps[-2:])
+        variances = held(*self.expects.votes_of_rest((begin, end)), (end - begin) * 1e-9)
+        if len(variances):
+            window.stills[begin, end] = variances
+        return bool(len(variances))
 
     # --- from measurements to edges --------------------------------------------------------------
 

@@ -165,8 +165,9 @@ class Window:
         hessian, gradient = np.zeros((covered * new, covered * new)), np.zeros(covered * new)
         hessian[places[:, None], places] = self.prior.hessian
         gradient[places] = self.prior.gradient
-        first = np.arange(old, new)[: len(hessian)]
-        hessian[first, first] = 1.0 / variances[old - 6 :]
+        if covered:  # else the start brings them
+            first = np.arange(old, new)
+            hessian[first, first] = 1.0 / variances[old - 6 :]
         self.prior, self.dimension = Prior(hessian, gradient), new
         self._layout = self._solution = None
 

@@ -184,8 +184,10 @@ class FusionHealth:
         """Forget the states so far."""
         self._nis.clear()
 
-    def add(self, state: FusedState) -> None:
-        """Take a state in."""
+    def add(self, state: FusedState, warn: Callable[[str, str], None]) -> None:
+        """Take a state in, and warn of what was rejected."""
+        for each in state.rejected:
+            warn(f"{each.source} rejected", f"{each.source}: {each.reason}")
         for source, value in state.nis.items():
             self._nis.setdefault(source, deque(maxlen=RECENT_NIS)).append(value)
 
@@ -197,6 +199,11 @@ class FusionHealth:
             "sigma orientation (deg)": f"{np.rad2deg(sigma[3:].max()):.3f}",
             "bias (deg/s)": " ".join(f"{v:.3f}" for v in np.rad2deg(state.bias)),
         }
+        if state.Sigma_imu_bias is not None:
+            of = np.rad2deg(np.sqrt(np.diag(state.Sigma_imu_bias)).max())
+            found = " ".join(f"{v:.3f}" for v in np.rad2deg(state.imu_bias))
+            values["bias of the IMU (deg/s)"] = f"{found} +- {of:.3f}"
+        values["stands"] = "yes" if state.still else "no"
         for name, (error, of) in scales(state).items():
             values[f"scale of {name} (%)"] = f"{100 * error:+.2f} +- {100 * of:.2f}"
         for source, recent in self._nis.items():
