@@ -393,6 +393,8 @@ class SlidingWindowFusion:
         c = self.config
         bias = np.deg2rad(c.rotation_model.bias_sigma_deg_s) if c.with_bias else NO_BIAS
         scales = c.calibration.sigmas if c.with_scales else np.full(3, HELD)
+        if len(self.imu) and c.with_scales:  # then a wide prior costs nothing
+            scales[0] = max(scales[0], c.calibration.nominal_sigma)
         imu = np.deg2rad(c.imu.bias_sigma_deg_s)
         return np.concatenate([np.full(3, bias), scales, np.full(3, imu)]) ** 2
 
