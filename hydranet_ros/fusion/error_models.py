@@ -113,12 +113,30 @@ class RotationModel(Configuration):
     )
 
     def covariance(self, rotation: RelativeRotation, expected_rad: float | None = None) -> Array:
-        """(3, 3), as it is believed, where another source or the prior expects some angle."""
+        """(3, 3), as it is believed in the long run.
+
+        What a rotation tells of itself as persistent, P over t seconds, is a rate error that lasts
+        for tau: s^2 = P / t^2, and 2 tau s^2 t = P 2 tau / t. `expected_rad` is the angle that
+        another source or the prior expects.
+        """
+        Sigma = rotation.Sigma_2_1
+        if rotation.persistent is not None:
+            more = max(2.0 * rotation.persistent_s / rotation.seconds, 1.0) - 1.0
+            Sigma = Sigma + more * rotation.persistent
+        return self.inflation * Sigma + self._own(rotation, expected_rad)
+
+    def step_covariance(
+        self, rotation: RelativeRotation, expected_rad: float | None = None
+    ) -> Array:
+        """(3, 3) of this one rotation: as published, with floor and scale."""
+        return rotation.Sigma_2_1 + self._own(rotation, expected_rad)
+
+    def _own(self, rotation: RelativeRotation, expected_rad: float | None) -> Array:
         angle = float(np.linalg.norm(lie.so3_log(rotation.C_2_1)))
         if expected_rad is not None and angle > TURN_FACTOR * expected_rad + TURN_RAD:
             angle = expected_rad
         own = np.deg2rad(self.floor_deg) ** 2 + (self.scale_noise * angle) ** 2
-        return self.inflation * rotation.Sigma_2_1 + own * np.eye(3)
+        return own * np.eye(3)
 
 
 # --- two dimensions ------------------------------------------------------------------------------

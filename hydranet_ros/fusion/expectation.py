@@ -21,8 +21,11 @@ from hydranet_ros.fusion.imu import ImuBuffer
 from hydranet_ros.fusion.standing import REST_S, images_stand, imu_stands, odometry_stands
 from hydranet_ros.fusion.window import Window
 from hydranet_ros.geometry import lie
-from hydranet_ros.geometry.estimates import RelativeRotation
+from hydranet_ros.geometry.estimates import RelativePose, RelativeRotation
 from hydranet_ros.geometry.lie import Array
+
+# Over so many steps the random walk of a vehicle's velocity is learnt.
+LEARNT = 50
 
 
 @dataclass
@@ -50,6 +53,7 @@ class Expectation:
     ) -> None:
         self.config, self.window, self.known = config, window, known
         self._edges, self._imu = edges, imu
+        self._walk: Array | None = None  # (3,) variance of the velocity per second, as it is
 
     def odometry(self, interval: Interval, new: dict[str, Edge]) -> RelativeMotion | None:
         """The odometry's motion over an interval: its edge, or its edges from state to state."""
@@ -143,6 +147,62 @@ class Expectation:
         edge = self._edges.get((ROTATION, interval))
         images = None if edge is None else images_stand(Turn(edge.C, edge.covariance))
         return odometry, imu, images
+
+    # --- how far sources agree -------------------------------------------------------------------
+
+    def agreement(
+        self, interval: Interval, new: dict[str, Edge]
+    ) -> tuple[RelativeMotion, Turn, RelativeMotion] | None:
+        """Odometry and rotation of one interval, and the motion expected, as single steps.
+
+        Each has the covariance of one step, which is smaller than what the window believes; of the
+        scales only their difference is uncertain between the two. The motion prior of the gate is
+        wide, so that no manoeuvre is beyond it. Here its random walk of the velocity is the one
+        that this vehicle has: the mean of what odometry changed by, less what its noise explains.
+        None where one of them, or the velocity before, is not known.
+        """
+        odometry, edge = new.get(ODOMETRY), new.get(ROTATION)
+        index = int(np.searchsorted(self.window.stamps, interval[0]))
+        if odometry is None or edge is None or index < 1:
+            return None
+        assert isinstance(odometry.measurement, RelativePose)
+        assert isinstance(edge.measurement, RelativeRotation)
+        Sigma = self.config.odometry_model.step_covariance(odometry.measurement)
+        scales, self.known.Sigma_scales = self.known.Sigma_scales, np.zeros((3, 3))
+        motion = self._calibrated(RelativeMotion(odometry.C, odometry.r, Sigma))
+        self.known.Sigma_scales = scales
+        phi = lie.so3_log(edge.C)
+        apart = scales[0, 0] + scales[1, 1] - 2.0 * scales[0, 1]
+        Sigma_turn = self.config.rotation_model.step_covariance(
+            edge.measurement, float(np.linalg.norm(lie.so3_log(motion.C)))
+        )
+        dt = (interval[1] - interval[0]) * 1e-9
+        C = lie.so3_exp(
+            lie.so3_log(lie.so3_exp(-self.window.states.b[-1] * dt) @ edge.C)
+            / (1.0 + self.window.states.s[-1, 0])
+        )
+        turn = Turn(C, Sigma_turn + apart * np.outer(phi, phi) + self.known.Sigma_bias * dt**2)
+        prior = self.motion(interval)
+        if prior is None:
+            return None
+        return motion, turn, self._as_it_moves(prior, motion, interval, index)
+
+    def _as_it_moves(
+        self, prior: RelativeMotion, motion: RelativeMotion, interval: Interval, index: int
+    ) -> RelativeMotion:
+        """The prior with the random walk of translations that was seen so far."""
+        dt = (interval[1] - interval[0]) * 1e-9
+        before = float(self.window.stamps[index] - self.window.stamps[index - 1]) * 1e-9
+        gain = 0.5 * (dt + before) * dt**2
+        assumed = self.window.noise.velocity_walk[:3]
+        walk = assumed if self._walk is None else self._walk
+        covariance = prior.covariance.copy()
+        covariance[:3, :3] += np.diag((walk - assumed) * gain)
+        apart = prior.to(motion).difference[:3] ** 2
+        noise = np.diagonal(covariance)[:3] - walk * gain + np.diagonal(motion.covariance)[:3]
+        seen = np.minimum((apart - noise) / gain, 20.0 * assumed)  # one jump is no habit
+        self._walk = np.clip(walk + (seen - walk) / LEARNT, 1e-4 * assumed, 4.0 * assumed)
+        return RelativeMotion(prior.C, prior.r, covariance)
 
     def pose_at(self, stamp: int) -> Array:
         """T_c_w at a stamp that no state has: between two states, or carried on from the last."""

@@ -168,14 +168,8 @@ class Gate:
         `odometry` and `turn` are of the same interval; `prior` is what the motion prior expects.
         If `odometry` is `chained` from edges that were each judged before, it is not rejected.
         """
-        found: dict[str, Innovation] = {}
-        if odometry is not None and prior is not None:
-            found[ODOMETRY] = (prior if turn is None else prior.given(turn)).to(odometry)
-        if turn is not None and (odometry is not None or prior is not None):
-            found[ROTATION] = self._without(turn, odometry, prior).to(turn)
+        found = self._innovations(odometry, turn, prior)
         values = {source: each.nis for source, each in found.items()}
-        for source, value in values.items():
-            self[source].recent.append(value)
         beyond = [source for source, value in values.items() if value > self[source].gate]
         failed: dict[str, str] = {}
         if beyond:
@@ -192,6 +186,26 @@ class Gate:
             if value > self[source].doubt and not beyond
         }
         return Judgement(values, failed, doubtful)
+
+    def agreement(
+        self, odometry: RelativeMotion, turn: Turn, prior: RelativeMotion
+    ) -> dict[str, float]:
+        """The NIS of sources with the covariances of single steps: these are kept and told."""
+        found = self._innovations(odometry, turn, prior)
+        values = {source: each.nis for source, each in found.items()}
+        for source, value in values.items():
+            self[source].recent.append(value)
+        return values
+
+    def _innovations(
+        self, odometry: RelativeMotion | None, turn: Turn | None, prior: RelativeMotion | None
+    ) -> dict[str, Innovation]:
+        found: dict[str, Innovation] = {}
+        if odometry is not None and prior is not None:
+            found[ODOMETRY] = (prior if turn is None else prior.given(turn)).to(odometry)
+        if turn is not None and (odometry is not None or prior is not None):
+            found[ROTATION] = self._without(turn, odometry, prior).to(turn)
+        return found
 
     def _reason(self, rejected: str, beyond: list[str], values: dict[str, float]) -> str:
         tested = rejected if rejected in beyond else beyond[0]

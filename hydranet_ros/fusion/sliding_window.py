@@ -348,7 +348,9 @@ class SlidingWindowFusion:
             chained=ODOMETRY not in new and (ODOMETRY, interval) not in self._edges,
         )
         failed = judged.failed
-        nis.update(judged.nis)
+        steps = self.expects.agreement(interval, new)
+        if steps is not None and not failed:
+            nis.update(self.gate.agreement(*steps))
         if interval[1] not in self.window.stamps:
             self.window.insert(interval[1], self.expects.first_guess(interval, new, failed))
         for edge in new.values():

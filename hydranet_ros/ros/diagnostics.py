@@ -12,6 +12,7 @@ import numpy as np
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 from rclpy.impl.rcutils_logger import RcutilsLogger
 
+from hydranet_ros.fusion.arrival import ODOMETRY, ROTATION
 from hydranet_ros.fusion.edges import FusedState, scales
 from hydranet_ros.geometry.estimates import RelativeRotation
 from hydranet_ros.ros.qos import QualityConfig
@@ -174,6 +175,11 @@ class PairHealth:
 # --- what estimates tell of themselves -----------------------------------------------------------
 
 
+# Degrees of freedom of the NIS of each source, and where its mean is as it should be, as a share.
+DIMENSIONS = {ODOMETRY: 6, ROTATION: 3}
+LEAST_NIS, MOST_NIS = 0.7, 1.4
+
+
 class FusionHealth:
     """Consistency, bias, and how sure the pose is, of the fused states lately."""
 
@@ -207,8 +213,20 @@ class FusionHealth:
         for name, (error, of) in scales(state).items():
             values[f"scale of {name} (%)"] = f"{100 * error:+.2f} +- {100 * of:.2f}"
         for source, recent in self._nis.items():
-            values[f"NIS {source}"] = f"{np.mean(recent):.2f} over {len(recent)}"
+            mean = float(np.mean(recent))
+            values[f"NIS {source}"] = f"{mean:.2f} over {len(recent)}"
+            values[f"confidence of {source}"] = confidence(mean / DIMENSIONS[source])
         return values
+
+
+def confidence(share: float) -> str:
+    """What a mean NIS says of sigmas, as a share of its dimension: ideal is 1."""
+    if LEAST_NIS <= share <= MOST_NIS:
+        return "as it says"
+    factor = max(share, 1e-6) ** 0.5
+    if share > 1.0:
+        return f"over-confident: sigmas are {factor:.1f} times too small"
+    return f"under-confident: sigmas are {1.0 / factor:.1f} times too large"
 
 
 def rotation_health(rotation: RelativeRotation) -> dict[str, str]:
