@@ -106,7 +106,7 @@ class Expectation:
         dt = float(self.window.stamps[index] - self.window.stamps[index - 1]) * 1e-9
         return lie.se3_log(self.window.relative_pose(index - 1, index)) / dt, dt
 
-    def motion(self, interval: Interval) -> RelativeMotion | None:
+    def motion(self, interval: Interval, with_imu: bool = True) -> RelativeMotion | None:
         """What the motion prior expects: the velocity before, with its random walk."""
         before = self._velocity_before(int(np.searchsorted(self.window.stamps, interval[0])))
         if before is None:
@@ -118,7 +118,7 @@ class Expectation:
         # The newest step that was solved for: a state that was just put in has no velocity yet.
         covariance = (walk + self.known.Sigma_2_1 / self.known.step_s**2) * dt**2
         expected = RelativeMotion(pose[:3, :3], pose[:3, 3], covariance)
-        turn = self.imu(interval)
+        turn = self.imu(interval) if with_imu else None
         return expected if turn is None else expected.given(turn)
 
     def imu(self, interval: Interval) -> Turn | None:

@@ -37,7 +37,6 @@ from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.lie import Array
 from hydranet_ros.settings import Configuration, setting
 
-IMU = "imu"
 TURN_AND_BIAS: Columns = (*TWO_ROTATIONS, (1, 4))
 TWO_IMU_BIASES: Columns = ((0, 4), (1, 4))
 GRAVITY: Columns = ((0, 1),)

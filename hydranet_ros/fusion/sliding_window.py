@@ -23,12 +23,12 @@ from itertools import pairwise
 
 import numpy as np
 
-from hydranet_ros.fusion.arrival import ODOMETRY, ROTATION, Measurement, source_of
+from hydranet_ros.fusion.arrival import IMU, ODOMETRY, ROTATION, Measurement, source_of
 from hydranet_ros.fusion.calibration import HELD
 from hydranet_ros.fusion.config import FusionConfig
 from hydranet_ros.fusion.edges import Edge, FusedState, Interval, Rejection, make_edge, rejection
 from hydranet_ros.fusion.expectation import Expectation, Known
-from hydranet_ros.fusion.gating import Gate
+from hydranet_ros.fusion.gating import Gate, outvoted, widened
 from hydranet_ros.fusion.imu import GRAVITY_S, ImuBuffer, ImuSample
 from hydranet_ros.fusion.normal_equations import Kernel
 from hydranet_ros.fusion.solution import solution
@@ -108,6 +108,7 @@ class SlidingWindowFusion:
         self.window = Window(*self._assumptions(), c.with_bias, c.with_scales)
         self.gate = Gate(c.gate_probability, c.max_consecutive_rejections)
         self._edges: dict[tuple[str, Interval], Edge] = {}
+        self._refused: dict[Interval, str] = {}  # what the IMU says of these is not used, and why
         self.odometry_seen = False
         self.window.up_w = self._up_w
         bias = np.deg2rad(c.rotation_model.bias_sigma_deg_s) * c.with_bias
@@ -214,6 +215,8 @@ class SlidingWindowFusion:
         oldest = self.window.stamps[0]
         for key in [key for key in self._edges if key[1][0] < oldest]:
             del self._edges[key]
+        for refused in [each for each in self._refused if each[1] <= oldest]:
+            del self._refused[refused]
         return state
 
     def _is_full(self) -> bool:
@@ -270,7 +273,8 @@ class SlidingWindowFusion:
         for cut in window.turns.keys() - set(neighbours):
             del window.turns[cut]
         for i, interval in enumerate(neighbours):
-            if interval not in window.turns:
+            inside = any(a <= interval[0] and interval[1] <= b for a, b in self._refused)
+            if interval not in window.turns and not inside:
                 turn = self.imu.turn(*interval, window.states.i[i])
                 if turn is not None:
                     window.turns[interval] = turn
@@ -341,13 +345,26 @@ class SlidingWindowFusion:
         if interval[0] not in self.window.stamps:
             self.window.insert(interval[0], self.expects.pose_at(interval[0]))
         prior, odometry = self.expects.motion(interval), self.expects.odometry(interval, new)
+        rotation = self.expects.rotation(interval, new, prior if odometry is None else odometry)
+        imu, motion = self.expects.imu(interval), None if odometry is None else odometry.turn
+        wrong = outvoted(motion, rotation, imu, self.gate.rotation.gate)
+        if wrong == IMU:
+            self._refused[interval] = f"{IMU}: disagrees with odometry and rotation"
+            prior = self.expects.motion(interval, with_imu=False)
+        slip = None
+        if wrong == ODOMETRY and ODOMETRY in new and odometry is not None and imu is not None:
+            slip = widened(odometry, imu)
+            new[ODOMETRY] = replace(new[ODOMETRY], covariance=slip.covariance)
+            odometry, self.gate.slips = slip, self.gate.slips + 1
         judged = self.gate.judge(
             odometry,
-            self.expects.rotation(interval, new, prior if odometry is None else odometry),
+            rotation,
             prior,
             chained=ODOMETRY not in new and (ODOMETRY, interval) not in self._edges,
         )
         failed = judged.failed
+        if wrong == ROTATION and (ROTATION in new or (ROTATION, interval) in self._edges):
+            failed = {ROTATION: "disagrees with odometry and IMU"}
         steps = self.expects.agreement(interval, new)
         if steps is not None and not failed:
             nis.update(self.gate.agreement(*steps))
@@ -364,6 +381,10 @@ class SlidingWindowFusion:
                 self._put(replace(edge, covariance=edge.covariance + widening))
         for source in failed:
             self._withdraw(source, interval)
+        if slip is not None and ODOMETRY not in failed:
+            failed = {**failed, ODOMETRY: "slips: it turns otherwise than the IMU, and is widened"}
+        if wrong == IMU:
+            failed = {**failed, IMU: self._refused[interval]}
         return [Rejection(source, *interval, reason) for source, reason in failed.items()]
 
     def _put(self, edge: Edge) -> None:
