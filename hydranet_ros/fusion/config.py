@@ -49,7 +49,7 @@ class FusionConfig(Configuration):
         OdometryModel,
         scale=1.0,
         floor_m=0.005,
-        floor_deg=0.05,
+        floor_deg=0.02,
         turn_share=0.03,
         distance_share=0.02,
     )

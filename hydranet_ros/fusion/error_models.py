@@ -23,7 +23,9 @@ Where the numbers are from:
     visual    fitted on the recorded odometry of KITTI 06, 07 and 08, which nothing else here uses:
               per root of 0.1 s, rotation errors of .05 deg over 1 step grow to .06, .09 and .06
               over 100 and .07, .12 and .07 over 300 steps, where twice its stated sigma is .05
-    wheels    stated physics of a skid-steered robot: slip of a few per cent in turns
+    wheels    stated physics of a skid-steered robot: slip of a few per cent in turns; .06 deg per
+              root of a second on straights, chosen with simulated wheels on KITTI 06 (09 hardly
+              cares)
     gyro      this package's visual gyro: its covariances are made to be honest when summed over
               1 to 50 frames, so they are believed; .3 % per turned angle is what a focal length
               is known to. `since_reference` shares the errors of the rotations frame to frame:
