@@ -173,8 +173,8 @@ def add_imu(parser: Parser) -> None:
     parser.add_argument(
         "--imu",
         metavar="simulated|FILE",
-        help="an IMU: simulated from the true poses, or recorded: rows of time, rates in rad/s and "
-        "accelerations, in the axes of the base (settings wheels.base_from_camera) or EuRoC's",
+        help="an IMU: simulated from the true poses, or recorded: rows of time, rates in rad/s, "
+        "accelerations, in the axes of the base (setting wheels.base_from_camera) or EuRoC's",
     )
 
 

@@ -27,7 +27,8 @@ LATEST_S, LATEST_NS = 9e9, 9e18
 def read_imu(path: str | PathLike[str], C_c_i: Array) -> list[ImuSample]:
     """The samples of a file; C_c_i (3, 3) turns its axes to the camera's."""
     path = Path(path)
-    stamps, rows = [], []
+    stamps: list[int] = []
+    rows: list[Array] = []
     for number, line in read_lines(path):
         text = line.partition("#")[0].replace(",", " ").split()
         if not text:

@@ -44,7 +44,7 @@ class States(NamedTuple):
     r: Array
     b: Array
     s: Array
-    i: Array = np.zeros((0, 3))  # noqa: RUF012
+    i: Array = np.zeros((0, 3))
 
 
 class Linear(NamedTuple):

@@ -5,13 +5,13 @@
     images     the rotation is none within its noise
 
 The vehicle stands where odometry is still and another agrees, and an IMU, where there is one, does
-not say that it moves. So a crowd that passes does not turn it (odometry and IMU are still), and one
-that is pushed with still wheels is not held (the IMU moves). Images alone with an IMU tell that it
+not say that it moves. So a crowd that passes does not turn it (odometry and IMU are still), and a
+robot that is pushed with still wheels is not held (the IMU moves). Images with an IMU tell that it
 does not turn, but not that it does not move: without odometry only the turn is held. With odometry
 that moves nothing is held.
 
-While it stands, neighbouring states are tied by a factor of no motion. What turns all the same, the
-gyro of the IMU, then shows its bias. The factor is firm: by HELD_M and HELD_DEG per root of a
+While it stands, neighbouring states are tied by a factor of no motion. What turns all the same,
+the gyro of the IMU, then shows its bias. The factor is firm: by HELD_M and HELD_DEG per root of a
 second, a minute of standing adds 0.8 mm and 0.008 deg.
 """
 

@@ -256,9 +256,7 @@ class Window:
             measured = np.array(list(self.verticals.values()))
             information = np.broadcast_to(np.eye(3) / self.noise.vertical, (len(index), 3, 3))
             blocks.append(Block(index, imu.GRAVITY, information, self.rotation_kernel))
-            functions.append(
-                partial(imu.gravity, index=index, measured=measured, up_w=self.up_w)
-            )
+            functions.append(partial(imu.gravity, index=index, measured=measured, up_w=self.up_w))
 
     def _bias_walk(self) -> Block:
         k = np.arange(len(self) - 1)

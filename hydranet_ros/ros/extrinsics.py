@@ -6,6 +6,7 @@ not known is an error, never the identity.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -132,6 +133,10 @@ class Extrinsics:
                 "frames.base_frame, or use frames.extrinsics tf",
             )
         return self._config.T_b_c
+
+    def of(self, camera: Callable[[], str]) -> Callable[[str], Array]:
+        """T_b_c by the frame b, of the camera whose name is known then."""
+        return lambda base: self.camera_in(base, camera())
 
     def camera_pose(self, message: PoseWithCovarianceStamped, camera: str) -> tuple[Array, Array]:
         """T_w_c and Sigma_c_w from a pose of the base in the odom frame; a BadInput if unfit."""

@@ -57,7 +57,7 @@ class FusionNode(ManagedNode[FusionNodeConfig]):
         self._fusion = Fusion(config.fusion, None, config.odometry, self._restarted, self.warn)
         self._fusion.apply(config.fusion, smooth_s=output.smooth_s)
         self._extrinsics = Extrinsics(self, config.frames)
-        self._camera_in = lambda frame: self._extrinsics.camera_in(frame, self._camera.name)
+        self._camera_in = self._extrinsics.of(lambda: self._camera.name)
         self._output = OdometryOutput(self, "fused", config.frames, output.path, output)
         self._imu = ImuTopics(self, config.imu, self._fusion, self._camera_in)
         self.subscribe(Odometry, "vo/odometry", self._on_odometry, config.input)

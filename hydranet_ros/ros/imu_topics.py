@@ -1,8 +1,8 @@
 """An IMU on topics: `imu/data_raw` in, `imu/data_unbiased` and `imu/bias` out.
 
 The bias comes as the angular part of a TwistWithCovarianceStamped, in the axes of the IMU, with
-every solution of the fusion. A message is passed on without the bias as it comes, once there is one
-that was found; its covariance is that of the sample and of the bias.
+every solution of the fusion. A message is passed on without the bias as it comes, once one was
+found; its covariance is that of the sample and of the bias.
 """
 
 from __future__ import annotations

@@ -67,7 +67,9 @@ class OdometryOutput:
         self._node, self._frames = node, frames
         self._odometry = node.advertise(Odometry, f"{name}/odometry")
         self._path = PathPublisher(node, f"{name}/path", path)
-        self._markers = node.advertise(MarkerArray, f"{name}/markers") if fused is not None else None
+        self._markers = (
+            node.advertise(MarkerArray, f"{name}/markers") if fused is not None else None
+        )
         self._broadcaster: Any = None
         if fused is not None and fused.publish_tf:
             if tf2_ros is None:

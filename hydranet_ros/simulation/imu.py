@@ -1,8 +1,8 @@
 """An IMU on a camera, from its true poses: what its gyro and accelerometer would have said.
 
-Between the true poses rotation and position are splines with continuous accelerations. The gyro has
-a bias that walks, a scale error and white noise, the accelerometer gravity and white noise. All is
-in the axes of the camera.
+Between the true poses rotation and position are splines with continuous accelerations. The gyro
+has a bias that walks, a scale error and white noise, the accelerometer gravity and white noise.
+All is in the axes of the camera.
 """
 
 from __future__ import annotations

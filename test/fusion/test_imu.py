@@ -1,8 +1,9 @@
-"""An IMU: preintegration against Monte Carlo and GTSAM, its bias, gravity, and what it votes on."""
+"""An IMU: preintegration against Monte Carlo and GTSAM, its bias, gravity, and its vote."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -82,7 +83,7 @@ def test_a_turn_is_the_same_however_it_is_cut() -> None:
     stamps = [123 * MS, 250 * MS, 251 * MS, 618 * MS]
     whole = buffer.turn(stamps[0], stamps[-1], BIAS)
     C = np.eye(3)
-    for begin, end in zip(stamps, stamps[1:], strict=False):
+    for begin, end in pairwise(stamps):
         part = buffer.turn(begin, end, BIAS)
         assert part is not None
         C = part.C @ C

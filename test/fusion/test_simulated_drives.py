@@ -46,7 +46,7 @@ class Persistent:
 def odometry_errors(
     rng: np.random.Generator, model: OdometryModel
 ) -> Callable[[RelativePose], np.ndarray]:
-    """Draw the errors (6,) of motions in a row as a model has them; shares are drawn per motion."""
+    """Draw the errors (6,) of motions in a row as a model has them."""
     drift = Persistent(rng, np.deg2rad(model.drift_deg_s), model.drift_s, 3)
 
     def error(motion: RelativePose) -> np.ndarray:
