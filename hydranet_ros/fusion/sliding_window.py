@@ -13,7 +13,12 @@ last velocity is carried on for `max_gap_s` at most. The covariance grows with t
 Disagreement. Each source is tested by its NIS against the motion prior and the other source; of
 two that disagree, the one further from the motion prior is rejected. After so many rejections in a
 row (`max_consecutive_rejections`) a source is believed again, because by then it is more likely
-that the motion has changed. A rejected interval still makes a state.
+that the motion has changed. A rejected interval still makes a state. Where an IMU turned too, two
+that agree outvote the third: an IMU is not used over that interval, and wheels that slip are used
+no further than they are off.
+
+IMU. Neighbouring states have what the IMU says of their interval, as soon as its samples cover it.
+Its bias is a state from its first sample on.
 """
 
 from __future__ import annotations
