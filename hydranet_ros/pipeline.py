@@ -1,7 +1,7 @@
 """Frames in, odometry out: the whole method on one screen.
 
 With odometry of wheels or of others, its motions come in as they are recorded, and our own stereo
-odometry does not run: one camera is enough.
+odometry does not run: one camera is enough. So do the samples of an IMU.
 """
 
 from __future__ import annotations
@@ -11,15 +11,19 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+import numpy as np
+
 from hydranet_ros.datasets.wheels import WheelsConfig
 from hydranet_ros.fusion.config import FusionConfig
 from hydranet_ros.fusion.edges import FusedState
 from hydranet_ros.fusion.fusion import Fusion
+from hydranet_ros.fusion.imu import ImuSample
 from hydranet_ros.fusion.preintegration import OdometryBuffer
 from hydranet_ros.geometry.camera import Camera, Frame, StereoCamera
 from hydranet_ros.geometry.estimates import RelativePose, RelativeRotation
 from hydranet_ros.gyro.visual_gyro import GyroConfig, VisualGyro
 from hydranet_ros.settings import Configuration, section, setting
+from hydranet_ros.simulation.imu import SimulatedImuConfig
 from hydranet_ros.simulation.wheels import SimulatedWheelsConfig
 from hydranet_ros.stereo_vo.config import StereoVOConfig
 from hydranet_ros.stereo_vo.odometry import StereoVO
@@ -29,6 +33,8 @@ if TYPE_CHECKING:
     from hydranet_ros.gyro.visual_gyro import AnyPredictor
 
 LONGEST_FRAME_S = 10.0  # between frames
+# Samples of an IMU come before a measurement that ends up to so much earlier: they are faster.
+AHEAD_NS = 20_000_000
 
 
 @dataclass(frozen=True)
@@ -43,6 +49,7 @@ class PipelineConfig(Configuration):
     fusion: FusionConfig = section(FusionConfig, odometry="own")
     wheels: WheelsConfig = section(WheelsConfig)
     simulated_wheels: SimulatedWheelsConfig = section(SimulatedWheelsConfig)
+    simulated_imu: SimulatedImuConfig = section(SimulatedImuConfig)
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,8 +86,10 @@ class Pipeline:
         config: PipelineConfig | None = None,
         predictor: AnyPredictor | None = None,
         odometry: Iterable[RelativePose] | None = None,
+        imu: Iterable[ImuSample] = (),
     ) -> None:
         self.config = config = config or PipelineConfig()
+        self._imu = deque(imu)  # in the axes of the camera
         self.warnings: Counter[str] = Counter()
         """What could not be used, by kind, as a node would warn of it."""
         self.vo: StereoVO | None = None
@@ -109,6 +118,7 @@ class Pipeline:
         if self.fusion is not None:
             motion = None if vo is None else vo.pose
             measured = [each for each in (motion, rotation) if each is not None]
+            feed_imu(self.fusion, self._imu, frame.stamp_ns)
             states = self.fusion.add(*measured) + self.fusion.passed(frame.stamp_ns)
         return Step(frame.stamp_ns, vo, rotation, tuple(states))
 
@@ -122,11 +132,18 @@ class Pipeline:
         """Odometry up to the frame as it was sent, then the rotation."""
         states: list[FusedState] = []
         for motion in odometry.until(stamp_ns):
+            feed_imu(fusion, self._imu, motion.stamp_2_ns)
             states += fusion.add(motion)
         if rotation is not None:
             states += fusion.add(rotation)
         alone = odometry.since_frame(stamp_ns)
         return Step(stamp_ns, None, rotation, tuple(states), alone)
+
+
+def feed_imu(fusion: Fusion, samples: deque[ImuSample], stamp_ns: int) -> None:
+    """Give a fusion the samples up to a stamp, and somewhat beyond."""
+    while samples and samples[0].stamp_ns <= stamp_ns + AHEAD_NS:
+        fusion.add_imu(samples.popleft(), np.eye(3))
 
 
 class RecordedOdometry:

@@ -4,7 +4,8 @@ ros2 launch hydranet_ros fusion.launch.py left:=/camera/left right:=/camera/righ
 ros2 launch hydranet_ros fusion.launch.py bag:=drive.mcap use_sim_time:=true
 ros2 launch hydranet_ros fusion.launch.py cameras:=rgbd image:=/camera/color/image_raw \
   depth_image:=/camera/aligned_depth_to_color/image_raw
-ros2 launch hydranet_ros fusion.launch.py odometry:=wheels image:=/camera/image_raw odom:=/odom
+ros2 launch hydranet_ros fusion.launch.py odometry:=wheels image:=/camera/image_raw odom:=/odom \
+  imu:=/imu/data_raw
 
 Arguments are checked before anything starts. What is not given is as the file of parameters says.
 A node that cannot start, or dies, ends the launch with its exit code; so does the end of a replay.
@@ -73,6 +74,7 @@ ARGUMENTS = {
     "depth_image": "topic of the depth of the image, with cameras:=rgbd",
     "depth_camera_info": "topic of its calibration, where depth has a camera of its own",
     "odom": "topic of the odometry",
+    "imu": "topic of an IMU, which is optional",
 }
 DEFAULTS = {"config": str(CONFIG / "hydranet.yaml")}
 FILES = ("fusion.launch.py", "kitti_replay.launch.py")  # not a user's own that includes them
@@ -118,7 +120,7 @@ def nodes(args: LaunchArguments) -> list[Any]:
         cameras = "mono"  # one image is named, and nobody else needs a pair
     cameras = cameras or file_parameter(config, "hydranet_node", "gyro.cameras") or "stereo"
     topics = camera_topics(args, cameras, odometry == "own", bag)
-    odom, rviz = args.topic("odom"), args.flag_or_auto("rviz")
+    odom, imu, rviz = args.topic("odom"), args.topic("imu"), args.flag_or_auto("rviz")
     namespace, prefix = args.topic("namespace"), args.text("frame_prefix")
     frames = {**args.extrinsics("extrinsics"), "frames.prefix": prefix}
     transport = {"input.transport": args.choice("transport", "auto", "raw", "compressed")}
@@ -140,6 +142,7 @@ def nodes(args: LaunchArguments) -> list[Any]:
     }
     fusion = {"fusion.odometry": odometry, "output.publish_tf": args.flag("publish_tf")}
     vo_remap = [("vo/odometry", odom)] if odom else []
+    imu_remap = [("imu/data_raw", imu)] if imu else []
     rotation = [
         (f"relative_rotation{part}", f"hydranet_node/relative_rotation{part}")
         for part in ("", "/interval")
@@ -153,7 +156,7 @@ def nodes(args: LaunchArguments) -> list[Any]:
     own = {"cameras": "rgbd", **rectified} if depth else {}
     actions = [
         node("hydranet_node", topics.remaps, transport, gyro, rectified),
-        node("fusion_node", vo_remap + rotation, frames, fusion),
+        node("fusion_node", vo_remap + imu_remap + rotation, frames, fusion),
     ]
     if odometry == "own":
         actions.append(node("stereo_vo_node", topics.remaps + vo_remap, transport, frames, own))

@@ -172,6 +172,16 @@ def refused_frames(source: str, stamp_ns: int) -> Iterator[None]:
         raise HydraNetError(f"{source}: frame at {stamp_ns * 1e-9:.3f} s: {reason}") from error
 
 
+def add_imu(parser: Parser) -> None:
+    """Declare --imu."""
+    parser.add_argument(
+        "--imu",
+        metavar="simulated|FILE",
+        help="an IMU: simulated from the true poses, or recorded: rows of time, rates in rad/s, "
+        "accelerations, in the axes of the base (setting wheels.base_from_camera) or EuRoC's",
+    )
+
+
 # --- the network ---------------------------------------------------------------------------------
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections import deque
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from hydranet_ros import __version__
 from hydranet_ros.cli.arguments import (
     add_command,
+    add_imu,
     add_json,
     add_out,
     add_settings,
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from hydranet_ros.datasets.recording import Recording
     from hydranet_ros.evaluation.record import Interval
     from hydranet_ros.fusion.config import FusionConfig
+    from hydranet_ros.fusion.imu import ImuSample
     from hydranet_ros.geometry.lie import Array
 
     Calibration = dict[str, dict[str, float]]
@@ -90,8 +93,9 @@ def add_parser(commands: Commands) -> None:
         default="",
         help="take VO away for LEN steps from step START on (step i ends at frame i + 1)",
     )
+    add_imu(parser)
     add_settings(parser)
-    add_out(parser, "write the trajectories there")
+    add_out(parser, "write the trajectories and the calibration there")
     add_json(parser)
 
 
@@ -116,7 +120,8 @@ def run(options: argparse.Namespace) -> None:
             raise HydraNetError("--mode paper needs both sources at every step: use --mode window")
         fused = _paper(recording)
     else:
-        fused = _window(recording, config, without_vo, options.vo_only)
+        samples = _imu(options, recording)
+        fused = _window(recording, config, without_vo, options.vo_only, samples)
     figures = _figures(recording, fused)
     if options.out is not None:
         _write(options, config, recording, fused[0], figures)
@@ -154,8 +159,33 @@ def _paper(recording: Recording) -> Fused:
     return fused, _by_interval(recording, covariances), kept, None
 
 
+def _imu(options: argparse.Namespace, recording: Recording) -> deque[ImuSample]:
+    """The samples of --imu, in the axes of the camera, which looks forward from the base."""
+    if options.imu is None:
+        return deque()
+    from hydranet_ros.datasets.imu import euroc_mount, read_imu
+    from hydranet_ros.geometry.camera import T_BASE_OPTICAL
+    from hydranet_ros.simulation.imu import SimulatedImuConfig, simulate_imu
+
+    if options.imu != "simulated":
+        mount = euroc_mount(options.imu)
+        C_c_i = T_BASE_OPTICAL[:3, :3].T if mount is None else mount
+        return deque(read_imu(options.imu, C_c_i))
+    truth = recording.T_w_c_gt
+    if truth is None:
+        raise HydraNetError(
+            f"{options.recording}: has no true poses to simulate an IMU from: use --imu FILE"
+        )
+    up_w = -truth[0, :3, 1]  # up, in the axes of a camera that looks forward
+    return deque(simulate_imu(truth, recording.stamps_ns, SimulatedImuConfig(), up_w))
+
+
 def _window(
-    recording: Recording, config: FusionConfig, without_vo: NDArray[np.bool_], vo_only: bool
+    recording: Recording,
+    config: FusionConfig,
+    without_vo: NDArray[np.bool_],
+    vo_only: bool,
+    samples: deque[ImuSample],
 ) -> Fused:
     """As the fusion node does it, step by step."""
     import numpy as np
@@ -163,6 +193,7 @@ def _window(
     from hydranet_ros.evaluation.output import progress
     from hydranet_ros.evaluation.run import FusedPath
     from hydranet_ros.fusion.fusion import Fusion
+    from hydranet_ros.pipeline import feed_imu
 
     start = recording.T_w_c_vo[0]
     unusable: list[str] = []  # what cannot be fused at all is left out, and counted
@@ -171,6 +202,7 @@ def _window(
     path.add(int(recording.stamps_ns[0]), ())
     steps = recording.steps(without_vo, with_rotations=not vo_only)
     for stamp, measured in progress(steps, len(recording.Sigma_vo), "fuse"):
+        feed_imu(fusion, samples, stamp)
         path.add(stamp, fusion.add(*measured) + fusion.passed(stamp))
     rejected = path.rejected + len(unusable)
     return np.array(path.T_w_c), path.covariances, rejected, path.calibration
@@ -209,6 +241,7 @@ def _write(
 ) -> None:
     """Trajectories, figures, and the settings: the paper's mode has none."""
     from hydranet_ros.evaluation.output import ResultsFolder
+    from hydranet_ros.evaluation.tables import robot_calibration
     from hydranet_ros.settings import to_yaml
 
     about = {
@@ -225,6 +258,8 @@ def _write(
     with ResultsFolder(options.out).whole() as folder:
         for name, T_w_c in (("vo", recording.T_w_c_vo), ("fused", fused)):
             folder.trajectory(name, T_w_c, recording.stamps_ns)
+        if "calibration" in figures:
+            folder.text("robot_calibration.yaml", robot_calibration(figures["calibration"]))
         folder.json("metrics.json", figures)
         folder.text("config.yaml", to_yaml(config, comment))
 

@@ -15,6 +15,7 @@ from hydranet_ros.cli.arguments import (
     add_camera,
     add_command,
     add_frames,
+    add_imu,
     add_json,
     add_network,
     add_out,
@@ -31,10 +32,13 @@ from hydranet_ros.cli.arguments import (
 from hydranet_ros.errors import HydraNetError, printable, require
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from hydranet_ros.cli.arguments import Commands
     from hydranet_ros.datasets.source import Source
     from hydranet_ros.evaluation.output import ResultsFolder
     from hydranet_ros.evaluation.run import RunResults
+    from hydranet_ros.fusion.imu import ImuSample
     from hydranet_ros.geometry.estimates import RelativePose
     from hydranet_ros.geometry.lie import Array
     from hydranet_ros.pipeline import Pipeline, PipelineConfig
@@ -52,7 +56,7 @@ EXAMPLES = """\
   hydranet run realsense.mcap --cameras rgbd --left-topic /camera/color/image_raw
   hydranet run my_images --cameras mono --camera camera_info.yaml
   hydranet run dataset/sequences/09 --odometry wheels      one camera and simulated wheels
-  hydranet run robot --camera robot.yaml --odometry robot/wheel.csv
+  hydranet run robot --camera robot.yaml --odometry robot/wheel.csv --imu robot/imu.csv
 """
 
 
@@ -79,6 +83,7 @@ def add_parser(commands: Commands) -> None:
         help="our own stereo odometry; wheels, which are simulated from the true poses; or "
         "recorded: wheel counts (csv), poses of the base (TUM), a recording (npz) (default: own)",
     )
+    add_imu(parser)
     add_network(parser, cameras="mono", depth=True)
     parser.add_argument(
         "--calibration",
@@ -110,7 +115,13 @@ def run(options: argparse.Namespace) -> None:
     if dumped(options, config):
         return
     source, config = _open_source(options, config)
-    pipeline = Pipeline(source.camera, config, odometry=_odometry(options, config, source))
+    config = _known_scales(options, config)
+    pipeline = Pipeline(
+        source.camera,
+        config,
+        odometry=_odometry(options, config, source),
+        imu=() if config.parts != "all" else _imu(options, config, source),
+    )
     from hydranet_ros.evaluation.output import ResultsFolder
     from hydranet_ros.evaluation.run import RunResults
 
@@ -195,6 +206,39 @@ def _odometry(
     up_c = vehicle_up(source.T_w_c, up_c)
     motions = list(simulate_wheels(source.T_w_c, stamps, config.simulated_wheels, up_c))
     return _on_ground(motions, config, up_c)
+
+
+def _known_scales(options: argparse.Namespace, config: PipelineConfig) -> PipelineConfig:
+    """With priors for the scales of turns: a track that was measured, a camera that was not."""
+    from hydranet_ros.datasets.camera_files import read_camera
+
+    calibration = config.fusion.calibration
+    if options.odometry is not None and options.odometry.endswith(".csv"):
+        calibration = replace(calibration, yaw_sigma=config.wheels.track_sigma)
+    if options.camera is not None and not read_camera(options.camera).calibrated:
+        calibration = replace(calibration, gyro_sigma=calibration.nominal_sigma)
+    return replace(config, fusion=replace(config.fusion, calibration=calibration))
+
+
+def _imu(
+    options: argparse.Namespace, config: PipelineConfig, source: Source
+) -> Iterable[ImuSample]:
+    """The samples of --imu, in the axes of the camera."""
+    if options.imu is None:
+        return ()
+    from hydranet_ros.datasets.imu import euroc_mount, read_imu
+    from hydranet_ros.simulation.imu import simulate_imu
+
+    if options.imu != "simulated":
+        mount = euroc_mount(options.imu)
+        return read_imu(options.imu, config.wheels.T_b_c[:3, :3].T if mount is None else mount)
+    if source.T_w_c is None or len(source.T_w_c) < 2:
+        raise HydraNetError(
+            f"{source.name}: has no true poses to simulate an IMU from: use --imu FILE"
+        )
+    stamps = source.stamps_ns[: len(source.T_w_c)]
+    up_w = source.T_w_c[0, :3, :3] @ config.wheels.up_c
+    return simulate_imu(source.T_w_c, stamps, config.simulated_imu, up_w)
 
 
 def _on_ground(

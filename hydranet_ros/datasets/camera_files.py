@@ -59,6 +59,10 @@ class _WholeImage:
     width: int = 0
 
 
+# Where K stands in P.
+_K_OF_P = (0, 1, 2, 4, 5, 6, 8, 9, 10)
+
+
 @dataclass
 class CameraFile:
     """The fields of sensor_msgs/CameraInfo, and the file they are from; size 0: it has none."""
@@ -79,6 +83,12 @@ class CameraFile:
         if self.distortion_model == "plumb_bob" and len(self.d) > 5:
             self.distortion_model = "rational_polynomial"
         self.header: Header = _Header(self.path.stem)
+
+    @property
+    def calibrated(self) -> bool:
+        """Whether anybody measured it: one focal length and no distortion are nominal figures."""
+        rectified = len(self.p) == 12 and list(self.k) != [self.p[i] for i in _K_OF_P]
+        return any(self.d) or self.k[0] != self.k[4] or rectified
 
     def raw_camera(self) -> RawCamera:
         """The camera that undistorts its images."""

@@ -39,6 +39,9 @@ class WheelsConfig(Configuration):
 
     metres_per_count: float = setting(0.00222, "way of a wheel per count", 1e-9)
     track_m: float = setting(0.75, "effective track: way difference per turned radian", 1e-3)
+    track_sigma: float = setting(
+        0.01, "how well that is known, as a share: 1 % where it was measured in turns"
+    )
     noise_counts: float = setting(0.5, "standard deviation of the counts of a row")
     sigma_m: float = setting(0.02, "of a translation over 0.1 s, where a file has none", 1e-6)
     sigma_deg: float = setting(0.1, "of a rotation over 0.1 s, where a file has none", 1e-6)

@@ -22,6 +22,7 @@ from hydranet_ros.evaluation.record import (
     stacked,
 )
 from hydranet_ros.evaluation.report import write_report
+from hydranet_ros.evaluation.tables import robot_calibration
 from hydranet_ros.fusion.arrival import ODOMETRY, ROTATION
 from hydranet_ros.fusion.edges import FusedState, scales
 from hydranet_ros.fusion.fusion import Fusion
@@ -81,9 +82,17 @@ class FusedPath:
 
     @property
     def calibration(self) -> dict[str, dict[str, float]] | None:
-        """The errors of scale that were found, with their sigmas; None where they are off."""
+        """The errors of scale and biases that were found, with sigmas; None where they are off.
+
+        The bias of an IMU is in the axes of the camera.
+        """
         found = scales(self.states[-1]) if self.states else {}
         named = {k: {"scale_error": error, "sigma": sigma} for k, (error, sigma) in found.items()}
+        if self.states and self.states[-1].Sigma_imu_bias is not None:
+            sigmas = np.rad2deg(np.sqrt(np.diagonal(self.states[-1].Sigma_imu_bias)))
+            bias = np.rad2deg(self.states[-1].imu_bias)
+            for axis, value, sigma in zip("xyz", bias.tolist(), sigmas.tolist(), strict=True):
+                named[f"imu bias {axis}"] = {"deg_s": value, "sigma": sigma}
         return named or None
 
     @property
@@ -233,6 +242,8 @@ class RunResults:
         if self._vo is not None:
             text = calibration_text(self._vo.calibration, self._vo.camera)
             folder.text("calibration.yaml", text)
+        if "calibration" in figures:
+            folder.text("robot_calibration.yaml", robot_calibration(figures["calibration"]))
         folder.json("metrics.json", figures)
         folder.text("config.yaml", config)
         folder.json("timing.json", self.timing)

@@ -54,9 +54,34 @@ def figures_table(figures: Mapping[str, Any]) -> str:
 
 
 def calibration_line(name: str, found: Mapping[str, float]) -> str:
-    """An error of scale that was found, with its sigma."""
+    """An error of scale or a bias that was found, with its sigma."""
+    if "scale_error" not in found:
+        return f"{name}: {found['deg_s']:+.3f} deg/s +- {found['sigma']:.3f} deg/s"
     share, sigma = 100.0 * found["scale_error"], 100.0 * found["sigma"]
     return f"scale of {name}: {share:+.2f} % +- {sigma:.2f} %"
+
+
+# What to do with each in the configuration of a robot.
+REMEDIES = {
+    "gyro": ("focal_length_factor", "multiply fx and fy of the camera by it"),
+    "yaw": ("track_factor", "multiply the track of the wheels by it"),
+    "distance": ("radius_factor", "divide the radius of the wheels, or the way per count, by it"),
+}
+
+
+def robot_calibration(calibration: Mapping[str, Mapping[str, float]]) -> str:
+    """A file (YAML) of what was found, as a user puts it into the configuration of a robot."""
+    lines = ["# Found by the fusion. sigma is one standard deviation; wait until it is small."]
+    for name, found in calibration.items():
+        if "scale_error" in found:
+            key, remedy = REMEDIES[name]
+            value = f"{1.0 + found['scale_error']:.5f}"
+        else:
+            key, remedy = name.replace(" ", "_") + "_deg_s", "subtract it from the rate"
+            value = f"{found['deg_s']:.4f}"
+        sigma = f"{found['sigma']:.5f}"
+        lines += [f"{key}:  # {remedy}", f"  value: {value}", f"  sigma: {sigma}"]
+    return "\n".join(lines) + "\n"
 
 
 def blocks_table(blocks: Mapping[str, Mapping[str, Any]]) -> str:

@@ -19,6 +19,7 @@ from hydranet_ros.geometry.stamps import nearest
 
 Measurement = RelativePose | RelativeRotation
 ODOMETRY, ROTATION = SOURCES = ("odometry", "rotation")
+IMU = "imu"  # comes at its own rate, and is awaited by nobody
 
 
 def source_of(measurement: Measurement) -> str:

@@ -52,6 +52,9 @@ class CalibrationConfig(Configuration):
 
     wheels: bool = setting(True, "find the errors of scale, where odometry is that of wheels")
     gyro_sigma: float = setting(0.005, "of the gyro's scale: focal length of a calibrated camera")
+    nominal_sigma: float = setting(
+        0.1, "of the gyro's scale, where nobody calibrated the camera or an IMU tells it"
+    )
     yaw_sigma: float = setting(0.1, "of the scale of turns: track of a skid-steered robot")
     distance_sigma: float = setting(0.0, "of the scale of ways: only another distance tells it")
     gyro_walk: float = setting(1e-5, "how the gyro's scale wanders, per root of a second", 1e-9)

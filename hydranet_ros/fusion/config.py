@@ -7,6 +7,7 @@ from typing import Literal
 
 from hydranet_ros.fusion.calibration import CalibrationConfig
 from hydranet_ros.fusion.error_models import OdometryModel, RotationModel
+from hydranet_ros.fusion.imu import ImuConfig
 from hydranet_ros.settings import Configuration, section, setting
 
 KernelName = Literal["none", "huber", "cauchy"]
@@ -48,7 +49,7 @@ class FusionConfig(Configuration):
         OdometryModel,
         scale=1.0,
         floor_m=0.005,
-        floor_deg=0.05,
+        floor_deg=0.02,
         turn_share=0.03,
         distance_share=0.02,
     )
@@ -61,6 +62,7 @@ class FusionConfig(Configuration):
         True, "wheels roll on ground: z, roll and pitch are held softly, slopes allowed"
     )
     calibration: CalibrationConfig = section(CalibrationConfig)
+    imu: ImuConfig = section(ImuConfig)
     odometry_kernel: KernelName = setting("huber", "robust kernel of odometry edges")
     rotation_kernel: KernelName = setting("huber", "robust kernel of rotation edges")
     kernel_sigma: float = setting(
@@ -71,6 +73,7 @@ class FusionConfig(Configuration):
         True, "estimate the bias of the rotation rate, where the model of the rotations has one"
     )
 
+    hold_still: bool = setting(True, "hold the pose while the vehicle is known to stand")
     acceleration: float = setting(3.0, "random walk of the velocity, m/s per root second", 1e-6)
     angular_acceleration_deg: float = setting(
         20.0, "random walk of the turn rate, deg/s per root second", 1e-6

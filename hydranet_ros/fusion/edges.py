@@ -40,8 +40,10 @@ class FusedState:
     `step_s` seconds; None while there is only one. `velocity` is the camera's own in its own frame
     (m/s, rad/s), `bias` that of the network's rotation rate (rad/s), `scales` the errors of scale
     of the gyro, and of turn and way of the odometry; `Sigma_scales` is None where they are off.
+    `imu_bias` (rad/s) is that of an IMU, in the axes of the camera; its Sigma is None without one.
     `nis` has what was tested in this update.
-    `waited_s` is how long the first measurement of it waited for the others.
+    `waited_s` is how long the first measurement of it waited for the others. `still` where the
+    vehicle is known to stand.
     """
 
     stamp_ns: int
@@ -55,9 +57,12 @@ class FusedState:
     Sigma_bias: Array | None
     scales: Array
     Sigma_scales: Array | None
+    imu_bias: Array
+    Sigma_imu_bias: Array | None
     nis: dict[str, float]
     rejected: tuple[Rejection, ...]
     waited_s: float = 0.0
+    still: bool = False
 
 
 def scales(state: FusedState) -> dict[str, tuple[float, float]]:

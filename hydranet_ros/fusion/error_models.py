@@ -23,7 +23,9 @@ Where the numbers are from:
     visual    fitted on the recorded odometry of KITTI 06, 07 and 08, which nothing else here uses:
               per root of 0.1 s, rotation errors of .05 deg over 1 step grow to .06, .09 and .06
               over 100 and .07, .12 and .07 over 300 steps, where twice its stated sigma is .05
-    wheels    stated physics of a skid-steered robot: slip of a few per cent in turns
+    wheels    stated physics of a skid-steered robot: slip of a few per cent in turns; .06 deg per
+              root of a second on straights, chosen with simulated wheels on KITTI 06 (09 hardly
+              cares)
     gyro      this package's visual gyro: its covariances are made to be honest when summed over
               1 to 50 frames, so they are believed; .3 % per turned angle is what a focal length
               is known to. `since_reference` shares the errors of the rotations frame to frame:
@@ -113,12 +115,30 @@ class RotationModel(Configuration):
     )
 
     def covariance(self, rotation: RelativeRotation, expected_rad: float | None = None) -> Array:
-        """(3, 3), as it is believed, where another source or the prior expects some angle."""
+        """(3, 3), as it is believed in the long run.
+
+        What a rotation tells of itself as persistent, P over t seconds, is a rate error that lasts
+        for tau: s^2 = P / t^2, and 2 tau s^2 t = P 2 tau / t. `expected_rad` is the angle that
+        another source or the prior expects.
+        """
+        Sigma = rotation.Sigma_2_1
+        if rotation.persistent is not None:
+            more = max(2.0 * rotation.persistent_s / rotation.seconds, 1.0) - 1.0
+            Sigma = Sigma + more * rotation.persistent
+        return self.inflation * Sigma + self._own(rotation, expected_rad)
+
+    def step_covariance(
+        self, rotation: RelativeRotation, expected_rad: float | None = None
+    ) -> Array:
+        """(3, 3) of this one rotation: as published, with floor and scale."""
+        return rotation.Sigma_2_1 + self._own(rotation, expected_rad)
+
+    def _own(self, rotation: RelativeRotation, expected_rad: float | None) -> Array:
         angle = float(np.linalg.norm(lie.so3_log(rotation.C_2_1)))
         if expected_rad is not None and angle > TURN_FACTOR * expected_rad + TURN_RAD:
             angle = expected_rad
         own = np.deg2rad(self.floor_deg) ** 2 + (self.scale_noise * angle) ** 2
-        return self.inflation * rotation.Sigma_2_1 + own * np.eye(3)
+        return own * np.eye(3)
 
 
 # --- two dimensions ------------------------------------------------------------------------------

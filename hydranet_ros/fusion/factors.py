@@ -24,7 +24,7 @@ from hydranet_ros.geometry.lie import Array
 Index = NDArray[np.intp]
 
 # Columns: for each group of three, which of the factor's states, and which third of that state
-# (0 translation, 1 rotation, 2 bias, 3 errors of scale).
+# (0 translation, 1 rotation, 2 bias, 3 errors of scale, 4 bias of an IMU).
 Columns = tuple[tuple[int, int], ...]
 TWO_POSES: Columns = ((0, 0), (0, 1), (1, 0), (1, 1))
 THREE_POSES: Columns = (*TWO_POSES, (2, 0), (2, 1))
@@ -36,13 +36,15 @@ TWO_BIASES: Columns = ((0, 2), (1, 2))
 class States(NamedTuple):
     """The poses `C` (N, 3, 3), `r` (N, 3) of T_i_w, and the biases `b` (N, 3) in rad/s.
 
-    `s` (N, 3) are the errors of scale, which `calibration.py` is about.
+    `s` (N, 3) are the errors of scale, which `calibration.py` is about, and `i` (N, 3) the biases
+    of an IMU (`imu.py`), in rad/s.
     """
 
     C: Array
     r: Array
     b: Array
     s: Array
+    i: Array = np.zeros((0, 3))
 
 
 class Linear(NamedTuple):

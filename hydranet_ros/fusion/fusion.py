@@ -29,6 +29,7 @@ from hydranet_ros.fusion.arrival import (
 from hydranet_ros.fusion.config import FusionConfig
 from hydranet_ros.fusion.edges import FusedState
 from hydranet_ros.fusion.error_models import UP, hold_to_ground
+from hydranet_ros.fusion.imu import ImuSample
 from hydranet_ros.fusion.odometry_input import OdometryInputConfig, OdometryReader
 from hydranet_ros.fusion.preintegration import LiveOutput
 from hydranet_ros.fusion.rates import OwnRates
@@ -148,6 +149,11 @@ class Fusion:
         """
         self._arrive(ODOMETRY, sample.stamp_ns, partial(self._read_odometry, sample, T_b_c))
         return self.poll()
+
+    def add_imu(self, sample: ImuSample, C_c_i: Array | None) -> None:
+        """Take a sample of an IMU in; its axes are turned to the camera's by C_c_i."""
+        if C_c_i is not None and not self.window.add_imu(sample.turned(C_c_i)):
+            self._say("imu", f"sample at {sample.stamp_ns} ns is not used: late, or no numbers")
 
     def lose_odometry(self, stamp_ns: int) -> list[FusedState]:
         """Note that odometry came without a sound pose: the next motion begins with the next."""

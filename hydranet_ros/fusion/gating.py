@@ -6,6 +6,8 @@ is the dimension of nu, and it exceeds the gate with a chance of `gate_probabili
 Each source is tested against all that is known without it: the motion prior, and the other source
 where it is of the same interval. If one of two fails, the one that the motion prior alone makes
 less likely is rejected, by the full test: six dimensions for odometry, three for a rotation.
+Where an IMU has turned as one of two that disagree, the other is outvoted, however often. Wheels
+that are outvoted slip: their turn and way are used no further than they are off.
 
 Between an honest measurement and one beyond the gate there are doubtful ones, which an honest
 source sends once in a thousand (the root of `gate_probability`), and a wrong one as soon as it is
@@ -21,11 +23,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy.special import chdtrc, chdtri, gammaln
 
-from hydranet_ros.fusion.arrival import ODOMETRY, ROTATION
+from hydranet_ros.fusion.arrival import IMU, ODOMETRY, ROTATION
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.lie import Array
 
 HISTORY = 100
+# Wheels that slip may slide this far in a step, also where they do not turn.
+SLIP_M = 0.02
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,6 +106,15 @@ class RelativeMotion:
         return RelativeMotion(later.C @ self.C, later.C @ self.r + later.r, covariance)
 
 
+def widened(slipping: RelativeMotion, turn: Turn) -> RelativeMotion:
+    """A motion whose turn is known to be wrong: no surer of it, and of its way, than it is off."""
+    off = float(np.linalg.norm(lie.so3_log(turn.C @ slipping.C.T)))
+    way = float(np.linalg.norm(slipping.r))
+    sigmas = np.array([max(way, SLIP_M)] * 3 + [off] * 3)
+    covariance = slipping.covariance + np.diag(sigmas**2)
+    return RelativeMotion(slipping.C, slipping.r, covariance)
+
+
 @dataclass
 class SourceStatistics:
     """Running NIS of one source, its rejections, and whether it may be rejected at all."""
@@ -146,6 +159,7 @@ class Gate:
     def __init__(self, probability: float, patience: int) -> None:
         self.odometry = SourceStatistics(6, probability, patience)
         self.rotation = SourceStatistics(3, probability, patience)
+        self.slips = 0
 
     def apply(self, probability: float, patience: int) -> None:
         """Take other settings; the statistics stay."""
@@ -168,14 +182,8 @@ class Gate:
         `odometry` and `turn` are of the same interval; `prior` is what the motion prior expects.
         If `odometry` is `chained` from edges that were each judged before, it is not rejected.
         """
-        found: dict[str, Innovation] = {}
-        if odometry is not None and prior is not None:
-            found[ODOMETRY] = (prior if turn is None else prior.given(turn)).to(odometry)
-        if turn is not None and (odometry is not None or prior is not None):
-            found[ROTATION] = self._without(turn, odometry, prior).to(turn)
+        found = self._innovations(odometry, turn, prior)
         values = {source: each.nis for source, each in found.items()}
-        for source, value in values.items():
-            self[source].recent.append(value)
         beyond = [source for source, value in values.items() if value > self[source].gate]
         failed: dict[str, str] = {}
         if beyond:
@@ -193,6 +201,26 @@ class Gate:
         }
         return Judgement(values, failed, doubtful)
 
+    def agreement(
+        self, odometry: RelativeMotion, turn: Turn, prior: RelativeMotion
+    ) -> dict[str, float]:
+        """The NIS of sources with the covariances of single steps: these are kept and told."""
+        found = self._innovations(odometry, turn, prior)
+        values = {source: each.nis for source, each in found.items()}
+        for source, value in values.items():
+            self[source].recent.append(value)
+        return values
+
+    def _innovations(
+        self, odometry: RelativeMotion | None, turn: Turn | None, prior: RelativeMotion | None
+    ) -> dict[str, Innovation]:
+        found: dict[str, Innovation] = {}
+        if odometry is not None and prior is not None:
+            found[ODOMETRY] = (prior if turn is None else prior.given(turn)).to(odometry)
+        if turn is not None and (odometry is not None or prior is not None):
+            found[ROTATION] = self._without(turn, odometry, prior).to(turn)
+        return found
+
     def _reason(self, rejected: str, beyond: list[str], values: dict[str, float]) -> str:
         tested = rejected if rejected in beyond else beyond[0]
         reason = f"NIS {values[tested]:.3g}, gate {self[tested].gate:.3g}"
@@ -209,6 +237,27 @@ class Gate:
             assert known is not None
             return known.turn
         return prior.given(odometry.turn).turn
+
+
+def outvoted(
+    odometry: Turn | None, rotation: Turn | None, imu: Turn | None, gate: float
+) -> str | None:
+    """Which of three turns over one interval two others contradict that agree; None: none.
+
+    Odometry that only an IMU contradicts is outvoted too: wheels slip, a gyro does not.
+    """
+    if imu is None or odometry is None:
+        return None
+    slips = odometry.to(imu).nis > gate
+    if rotation is None:
+        return ODOMETRY if slips else None
+    strays = rotation.to(imu).nis > gate
+    agree = odometry.to(rotation).nis <= gate
+    if slips and strays and agree:
+        return IMU
+    if slips and not strays and not agree:
+        return ODOMETRY
+    return ROTATION if strays and not slips and not agree else None
 
 
 def _less_likely(prior: RelativeMotion | None, odometry: RelativeMotion, turn: Turn) -> str:

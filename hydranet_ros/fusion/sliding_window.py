@@ -13,25 +13,34 @@ last velocity is carried on for `max_gap_s` at most. The covariance grows with t
 Disagreement. Each source is tested by its NIS against the motion prior and the other source; of
 two that disagree, the one further from the motion prior is rejected. After so many rejections in a
 row (`max_consecutive_rejections`) a source is believed again, because by then it is more likely
-that the motion has changed. A rejected interval still makes a state.
+that the motion has changed. A rejected interval still makes a state. Where an IMU turned too, two
+that agree outvote the third: an IMU is not used over that interval, and wheels that slip are used
+no further than they are off.
+
+IMU. Neighbouring states have what the IMU says of their interval, as soon as its samples cover it.
+Its bias is a state from its first sample on.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import reduce
 from itertools import pairwise
 
 import numpy as np
 
-from hydranet_ros.fusion.arrival import ODOMETRY, ROTATION, Measurement, source_of
+from hydranet_ros.fusion.arrival import IMU, ODOMETRY, ROTATION, Measurement, source_of
+from hydranet_ros.fusion.calibration import HELD
 from hydranet_ros.fusion.config import FusionConfig
 from hydranet_ros.fusion.edges import Edge, FusedState, Interval, Rejection, make_edge, rejection
-from hydranet_ros.fusion.gating import Gate, RelativeMotion, Turn
+from hydranet_ros.fusion.expectation import Expectation, Known
+from hydranet_ros.fusion.gating import Gate, outvoted, widened
+from hydranet_ros.fusion.imu import GRAVITY_S, ImuBuffer, ImuSample
 from hydranet_ros.fusion.normal_equations import Kernel
+from hydranet_ros.fusion.solution import solution
+from hydranet_ros.fusion.standing import held
 from hydranet_ros.fusion.window import Window, WindowNoise
 from hydranet_ros.geometry import lie
-from hydranet_ros.geometry.estimates import RelativePose, RelativeRotation
+from hydranet_ros.geometry.estimates import RelativePose
 from hydranet_ros.geometry.lie import Array
 from hydranet_ros.geometry.stamps import nearest
 
@@ -52,17 +61,21 @@ class SlidingWindowFusion:
     def __init__(self, config: FusionConfig | None = None, T_w_c: Array | None = None) -> None:
         self.config = config or FusionConfig()
         self._start_pose = np.eye(4) if T_w_c is None else np.array(T_w_c, dtype=np.float64)
+        self.imu = ImuBuffer(self.config.imu, 0.0)
         self.reset()
 
     def reset(self) -> None:
         """Forget everything, and begin again where this began."""
         self._T_w_c, self._Sigma_c_w = self._start_pose, np.eye(6) * ORIGIN_SIGMA**2
+        self._up_w: Array | None = None
+        self.imu.clear()
         self._begin()
 
     def place(self, T_w_c: Array, Sigma_c_w: Array) -> None:
         """Go on from this pose, with the covariance of the left perturbation of its inverse."""
         self._T_w_c = np.array(T_w_c, dtype=np.float64)
         self._Sigma_c_w = np.array(Sigma_c_w, dtype=np.float64) + np.eye(6) * ORIGIN_SIGMA**2
+        self._up_w = None
         self._begin()
 
     def restart(self) -> None:
@@ -70,12 +83,16 @@ class SlidingWindowFusion:
         if self.started:
             self._carry_over()
             self._Sigma_c_w = self._Sigma_c_w + np.diag(RESTART_SIGMA**2)
+            self._up_w = None
+            self.imu.clear()
             self._begin()
 
     def apply(self, config: FusionConfig) -> None:
         """Go on with other settings; pose and covariance stay."""
         before, self.config = self.config, config
         kept = before.with_bias == config.with_bias and before.with_scales == config.with_scales
+        kept &= before.imu.use == config.imu.use
+        self.imu.config = config.imu
         if not self.started or not kept:
             if self.started:
                 self._carry_over()
@@ -83,11 +100,12 @@ class SlidingWindowFusion:
             return
         self.window.noise, *kernels = self._assumptions()
         self.window.pose_kernel, self.window.rotation_kernel = kernels
+        self.expects.config = config
         self.gate.apply(config.gate_probability, config.max_consecutive_rejections)
 
     def _carry_over(self) -> None:
         self._T_w_c = lie.se3_inverse(self.window.pose(-1))
-        self._Sigma_c_w = self._newest_Sigma
+        self._Sigma_c_w, self._up_w = self.expects.known.Sigma_c_w, self.window.up_w
 
     def _begin(self) -> None:
         """An empty window, which will start at `_T_w_c` with `_Sigma_c_w`."""
@@ -95,13 +113,21 @@ class SlidingWindowFusion:
         self.window = Window(*self._assumptions(), c.with_bias, c.with_scales)
         self.gate = Gate(c.gate_probability, c.max_consecutive_rejections)
         self._edges: dict[tuple[str, Interval], Edge] = {}
+        self._refused: dict[Interval, str] = {}  # what the IMU says of these is not used, and why
         self.odometry_seen = False
-        self._newest_Sigma = self._Sigma_c_w
-        self._Sigma_2_1, self._step_s = np.diag(START_SPEED**2), 1.0
-        self._Sigma_scales = np.diag(c.calibration.sigmas**2) * c.with_scales
-        self._Sigma_bias = (
-            np.eye(3) * np.deg2rad(c.rotation_model.bias_sigma_deg_s) ** 2 * c.with_bias
+        self.window.up_w = self._up_w
+        bias = np.deg2rad(c.rotation_model.bias_sigma_deg_s) * c.with_bias
+        known = Known(
+            self._Sigma_c_w,
+            np.diag(START_SPEED**2),
+            1.0,
+            np.eye(3) * bias**2,
+            np.diag(c.calibration.sigmas**2) * c.with_scales,
         )
+        self.imu.keep_ns = round(1e9 * (2.0 * c.window_s + 2.0 * c.max_wait_s + 1.0))
+        self.expects = Expectation(c, self.window, self._edges, self.imu, known)
+        if len(self.imu):
+            self._add_imu()
 
     def _assumptions(self) -> tuple[WindowNoise, Kernel, Kernel]:
         c = self.config
@@ -111,9 +137,11 @@ class SlidingWindowFusion:
             bias_walk=float(np.deg2rad(c.rotation_model.bias_walk_deg_s) ** 2)
             if c.with_bias
             else NO_BIAS**2,
-            scale_walk=c.calibration.walk,
+            scale_walk=c.calibration.walk if c.with_scales else np.full(3, (0.1 * HELD) ** 2),
             start_velocity=START_SPEED**2,
             max_gap_s=c.max_gap_s,
+            imu_walk=float(np.deg2rad(c.imu.bias_walk_deg_s) ** 2),
+            vertical=float(np.deg2rad(c.imu.gravity_sigma_deg) ** 2),
         )
         odometry = Kernel(c.odometry_kernel, c.kernel_sigma)
         return noise, odometry, Kernel(c.rotation_kernel, c.kernel_sigma)
@@ -174,19 +202,26 @@ class SlidingWindowFusion:
         if not self.started or stamp_ns < self.window.stamps[0]:
             raise ValueError(f"nothing is known of {stamp_ns} ns")
         at = np.flatnonzero(self.window.stamps == stamp_ns)
-        T_c_w = self.window.pose(int(at[0])) if len(at) else self._pose_at(stamp_ns)
+        T_c_w = self.window.pose(int(at[0])) if len(at) else self.expects.pose_at(stamp_ns)
         return lie.se3_inverse(T_c_w)
 
     def _solve(self, nis: dict[str, float], rejected: tuple[Rejection, ...]) -> FusedState:
         """Optimise, and let go of the states that the window has no room for."""
+        if self.window.dimension == 15:
+            self._take_imu()
+        still = self._hold()
         self.window.optimise(self.config.max_iterations)
-        state = self._state(nis, rejected)
+        found = solution(self.window, self.expects.known, self._Sigma_c_w, nis, rejected)
+        state, self.expects.known = replace(found[0], still=still), found[1]
         while self._is_full():
             self.window.marginalise_oldest()
             if self._is_full():
                 self.window.optimise(self.config.max_iterations)
         oldest = self.window.stamps[0]
-        self._edges = {key: edge for key, edge in self._edges.items() if key[1][0] >= oldest}
+        for key in [key for key in self._edges if key[1][0] < oldest]:
+            del self._edges[key]
+        for refused in [each for each in self._refused if each[1] <= oldest]:
+            del self._refused[refused]
         return state
 
     def _is_full(self) -> bool:
@@ -212,11 +247,65 @@ class SlidingWindowFusion:
     def cut(self, before: RelativePose, after: RelativePose) -> None:
         """Put two motions in the place of the one over both, with a state between them."""
         self._withdraw(ODOMETRY, (before.stamp_1_ns, after.stamp_2_ns))
-        self.window.insert(before.stamp_2_ns, self._pose_at(before.stamp_2_ns))
+        self.window.insert(before.stamp_2_ns, self.expects.pose_at(before.stamp_2_ns))
         for motion in (before, after):
             edge = self._edge(motion, self.window.stamps.tolist())
             if isinstance(edge, Edge):
                 self._put(edge)
+
+    # --- an IMU ----------------------------------------------------------------------------------
+
+    def add_imu(self, sample: ImuSample) -> bool:
+        """Take a sample in, in the axes of the camera; False where it is none that can be used."""
+        if not self.config.imu.use:
+            return True
+        first = not len(self.imu)
+        used = self.imu.add(sample)
+        if first and used:
+            self._add_imu()
+        return used
+
+    def _add_imu(self) -> None:
+        """Make room for its bias."""
+        if self.window.dimension < 15:
+            self.window.add_imu(self._variances())
+            self.expects.known.Sigma_imu = np.diag(self._variances()[6:])
+
+    def _take_imu(self) -> None:
+        """Give neighbouring states what the IMU says of their interval, once it does."""
+        window = self.window
+        neighbours = list(pairwise(window.stamps.tolist()))
+        for cut in window.turns.keys() - set(neighbours):
+            del window.turns[cut]
+        for i, interval in enumerate(neighbours):
+            inside = any(a <= interval[0] and interval[1] <= b for a, b in self._refused)
+            if interval not in window.turns and not inside:
+                turn = self.imu.turn(*interval, window.states.i[i])
+                if turn is not None:
+                    window.turns[interval] = turn
+        newest = int(window.stamps[-1])
+        last = max(window.verticals, default=0)
+        if newest - last >= GRAVITY_S * 1e9:
+            up = self.imu.vertical(newest)
+            if up is not None and window.up_w is None:
+                window.up_w = window.states.C[-1].T @ up
+            elif up is not None:
+                window.verticals[newest] = up
+
+    # --- standing still --------------------------------------------------------------------------
+
+    def _hold(self) -> bool:
+        """Tie the newest two states together where the vehicle stands."""
+        window = self.window
+        for cut in window.stills.keys() - set(pairwise(window.stamps.tolist())):
+            del window.stills[cut]
+        if len(window) < 2 or not self.config.hold_still:
+            return False
+        begin, end = (int(stamp) for stamp in window.stamps[-2:])
+        variances = held(*self.expects.votes_of_rest((begin, end)), (end - begin) * 1e-9)
+        if len(variances):
+            window.stills[begin, end] = variances
+        return bool(len(variances))
 
     # --- from measurements to edges --------------------------------------------------------------
 
@@ -259,18 +348,33 @@ class SlidingWindowFusion:
     ) -> list[Rejection]:
         """Test what is said of one interval, make its states, and keep the edges that pass."""
         if interval[0] not in self.window.stamps:
-            self.window.insert(interval[0], self._pose_at(interval[0]))
-        prior, odometry = self._expected(interval), self._odometry_over(interval, new)
+            self.window.insert(interval[0], self.expects.pose_at(interval[0]))
+        prior, odometry = self.expects.motion(interval), self.expects.odometry(interval, new)
+        rotation = self.expects.rotation(interval, new, prior if odometry is None else odometry)
+        imu, motion = self.expects.imu(interval), None if odometry is None else odometry.turn
+        wrong = outvoted(motion, rotation, imu, self.gate.rotation.gate)
+        if wrong == IMU:
+            self._refused[interval] = f"{IMU}: disagrees with odometry and rotation"
+            prior = self.expects.motion(interval, with_imu=False)
+        slip = None
+        if wrong == ODOMETRY and ODOMETRY in new and odometry is not None and imu is not None:
+            slip = widened(odometry, imu)
+            new[ODOMETRY] = replace(new[ODOMETRY], covariance=slip.covariance)
+            odometry, self.gate.slips = slip, self.gate.slips + 1
         judged = self.gate.judge(
             odometry,
-            self._turn(interval, new, prior if odometry is None else odometry),
+            rotation,
             prior,
-            chained="odometry" not in new and ("odometry", interval) not in self._edges,
+            chained=ODOMETRY not in new and (ODOMETRY, interval) not in self._edges,
         )
         failed = judged.failed
-        nis.update(judged.nis)
+        if wrong == ROTATION and (ROTATION in new or (ROTATION, interval) in self._edges):
+            failed = {ROTATION: "disagrees with odometry and IMU"}
+        steps = self.expects.agreement(interval, new)
+        if steps is not None and not failed:
+            nis.update(self.gate.agreement(*steps))
         if interval[1] not in self.window.stamps:
-            self.window.insert(interval[1], self._first_guess(interval, new, failed))
+            self.window.insert(interval[1], self.expects.first_guess(interval, new, failed))
         for edge in new.values():
             self._put(edge)
         for source in {*new, *failed}:
@@ -282,6 +386,10 @@ class SlidingWindowFusion:
                 self._put(replace(edge, covariance=edge.covariance + widening))
         for source in failed:
             self._withdraw(source, interval)
+        if slip is not None and ODOMETRY not in failed:
+            failed = {**failed, ODOMETRY: "slips: it turns otherwise than the IMU, and is widened"}
+        if wrong == IMU:
+            failed = {**failed, IMU: self._refused[interval]}
         return [Rejection(source, *interval, reason) for source, reason in failed.items()]
 
     def _put(self, edge: Edge) -> None:
@@ -302,13 +410,21 @@ class SlidingWindowFusion:
         return self._edges.pop((source, interval))
 
     def _start(self, stamp: int) -> None:
-        size, c = self.window.dimension, self.config
-        bias = np.deg2rad(c.rotation_model.bias_sigma_deg_s) if c.with_bias else NO_BIAS
-        variances = np.concatenate([np.full(3, bias**2), c.calibration.sigmas**2])
+        size = self.window.dimension
         covariance = np.zeros((size, size))
         covariance[:6, :6] = self._Sigma_c_w
-        covariance[6:, 6:] = np.diag(variances[: size - 6])
+        covariance[6:, 6:] = np.diag(self._variances()[: size - 6])
         self.window.start(stamp, lie.se3_inverse(self._T_w_c), covariance)
+
+    def _variances(self) -> Array:
+        """(9,) of bias, scales and bias of the IMU before anything is measured."""
+        c = self.config
+        bias = np.deg2rad(c.rotation_model.bias_sigma_deg_s) if c.with_bias else NO_BIAS
+        scales = c.calibration.sigmas if c.with_scales else np.full(3, HELD)
+        if len(self.imu) and c.with_scales:  # then a wide prior costs nothing
+            scales[0] = max(scales[0], c.calibration.nominal_sigma)
+        imu = np.deg2rad(c.imu.bias_sigma_deg_s)
+        return np.concatenate([np.full(3, bias), scales, np.full(3, imu)]) ** 2
 
     def _first_odometry(self, edges: dict[Interval, dict[str, Edge]]) -> int | None:
         """Where odometry begins, if there were only rotations before it."""
@@ -328,150 +444,8 @@ class SlidingWindowFusion:
         # What the camera turned since the last rotation is known less and less.
         gap = max(float(stamp - self.window.stamps[-1]) * 1e-9, 0.0)
         rate = np.deg2rad(self.config.angular_acceleration_deg) * np.sqrt(gap)
-        turned = self._newest_Sigma[3:, 3:] + np.eye(3) * min(rate * gap, np.pi) ** 2
+        turned = self.expects.known.Sigma_c_w[3:, 3:] + np.eye(3) * min(rate * gap, np.pi) ** 2
         self._T_w_c, self._Sigma_c_w = T_w_c, self._Sigma_c_w.copy()
         self._Sigma_c_w[3:, 3:] = turned
         self._begin()
         self.odometry_seen = True
-
-    def _odometry_over(self, interval: Interval, new: dict[str, Edge]) -> RelativeMotion | None:
-        """The odometry's motion over an interval: its edge, or its edges from state to state."""
-        if "odometry" in new:
-            return self._calibrated(new["odometry"].motion)
-        inside = [s for s in self.window.stamps.tolist() if interval[0] <= s <= interval[1]]
-        if inside[-1] != interval[1]:
-            return None
-        edges = [self._edges.get(("odometry", pair)) for pair in pairwise(inside)]
-        motions = [edge.motion for edge in edges if edge is not None]
-        if len(motions) != len(edges):
-            return None
-        return self._calibrated(reduce(RelativeMotion.then, motions))
-
-    def _calibrated(self, motion: RelativeMotion) -> RelativeMotion:
-        """A motion of the odometry less the errors of scale that are known so far."""
-        _, turn, distance = self.window.states.s[-1]
-        if not self.config.with_scales:
-            return motion
-        xi = lie.se3_log(lie.se3_from(motion.C, motion.r))
-        T = lie.se3_exp(xi / np.repeat([1.0 + distance, 1.0 + turn], 3))
-        spread = np.zeros((6, 6))
-        spread[3:, 3:] = self._Sigma_scales[1, 1] * np.outer(xi[3:], xi[3:])
-        spread[:3, :3] = self._Sigma_scales[2, 2] * np.outer(xi[:3], xi[:3])
-        return RelativeMotion(T[:3, :3], T[:3, 3], motion.covariance + spread)
-
-    def _turn(
-        self, interval: Interval, new: dict[str, Edge], known: RelativeMotion | None = None
-    ) -> Turn | None:
-        """The network's rotation over an interval, less its bias, where this motion is known."""
-        edge = new.get(ROTATION) or self._edges.get((ROTATION, interval))
-        if edge is None:
-            return None
-        assert isinstance(edge.measurement, RelativeRotation)
-        covariance = edge.covariance
-        if known is not None:
-            angle = float(np.linalg.norm(lie.so3_log(known.C)))
-            covariance = self.config.rotation_model.covariance(edge.measurement, angle)
-        dt = (interval[1] - interval[0]) * 1e-9
-        bias = self.window.states.b[-1] * dt
-        phi = lie.so3_log(lie.so3_exp(-bias) @ edge.C)
-        C = lie.so3_exp(phi / (1.0 + self.window.states.s[-1, 0]))
-        covariance = covariance + self._Sigma_scales[0, 0] * np.outer(phi, phi)
-        return Turn(C, covariance + self._Sigma_bias * dt**2)
-
-    def _velocity_before(self, index: int) -> tuple[Array, float] | None:
-        """Log(T_2_1) per second of the step that ends at a state, and its seconds."""
-        if index < 1:
-            return None
-        dt = float(self.window.stamps[index] - self.window.stamps[index - 1]) * 1e-9
-        return lie.se3_log(self.window.relative_pose(index - 1, index)) / dt, dt
-
-    def _expected(self, interval: Interval) -> RelativeMotion | None:
-        """What the motion prior expects: the velocity before, with its random walk."""
-        before = self._velocity_before(int(np.searchsorted(self.window.stamps, interval[0])))
-        if before is None:
-            return None
-        velocity, dt_before = before
-        dt = (interval[1] - interval[0]) * 1e-9
-        pose = lie.se3_exp(velocity * min(dt, self.config.max_gap_s))
-        walk = np.diag(self.window.noise.velocity_walk) * 0.5 * (dt_before + dt)
-        # The newest step that was solved for: a state that was just put in has no velocity yet.
-        covariance = (walk + self._Sigma_2_1 / self._step_s**2) * dt**2
-        return RelativeMotion(pose[:3, :3], pose[:3, 3], covariance)
-
-    def _pose_at(self, stamp: int) -> Array:
-        """T_c_w at a stamp that no state has: between two states, or carried on from the last."""
-        at = int(np.searchsorted(self.window.stamps, stamp))
-        dt = float(stamp - self.window.stamps[at - 1]) * 1e-9
-        before = self._velocity_before(at if at < len(self.window) else at - 1)
-        if before is None:
-            return self.window.pose(at - 1)
-        return lie.se3_exp(before[0] * min(dt, self.config.max_gap_s)) @ self.window.pose(at - 1)
-
-    def _first_guess(
-        self, interval: Interval, new: dict[str, Edge], failed: dict[str, str]
-    ) -> Array:
-        """T_c_w of a new state, from the best of what was not rejected."""
-        begin = self.window.pose(int(np.searchsorted(self.window.stamps, interval[0])))
-        if "odometry" in new and "odometry" not in failed:
-            return lie.se3_from(new["odometry"].C, new["odometry"].r) @ begin
-        guess = self._pose_at(interval[1])
-        turn = self._turn(interval, new)
-        if turn is not None and "rotation" not in failed:
-            position = -guess[:3, :3].T @ guess[:3, 3]
-            C = turn.C @ begin[:3, :3]
-            guess = lie.se3_from(C, -C @ position)
-        return guess
-
-    # --- the result ------------------------------------------------------------------------------
-
-    def _state(self, nis: dict[str, float], rejected: tuple[Rejection, ...]) -> FusedState:
-        window, size = self.window, self.window.dimension
-        joint = window.newest_covariance(2)
-        newest = joint[-size:, -size:]
-        self._newest_Sigma = newest[:6, :6]
-        T_2_1 = Sigma_2_1 = step_s = None
-        velocity = np.zeros(6)
-        if len(window) > 1:
-            T_2_1 = window.relative_pose(-2, -1)
-            to_relative = np.zeros((6, 2 * size))
-            to_relative[:, :6] = -lie.se3_adjoint(T_2_1)
-            to_relative[:, size : size + 6] = np.eye(6)
-            Sigma_2_1 = to_relative @ joint @ to_relative.T
-            self._Sigma_2_1 = Sigma_2_1 = 0.5 * (Sigma_2_1 + Sigma_2_1.T)
-            self._step_s = step_s = float(window.stamps[-1] - window.stamps[-2]) * 1e-9
-            velocity = -lie.se3_log(T_2_1) / step_s
-        Sigma_bias = None
-        if self.config.with_bias:
-            self._Sigma_bias = Sigma_bias = newest[6:9, 6:9]
-        if size == 12:
-            self._Sigma_scales = newest[9:, 9:]
-        return FusedState(
-            stamp_ns=int(window.stamps[-1]),
-            T_w_c=lie.se3_inverse(window.pose(-1)),
-            Sigma_c_w=self._no_less_than_at_the_start(newest[:6, :6]),
-            T_2_1=T_2_1,
-            Sigma_2_1=Sigma_2_1,
-            step_s=step_s,
-            velocity=velocity,
-            bias=window.states.b[-1].copy(),
-            Sigma_bias=Sigma_bias,
-            scales=window.states.s[-1].copy(),
-            Sigma_scales=newest[9:, 9:] if size == 12 else None,
-            nis=nis,
-            rejected=rejected,
-        )
-
-    def _no_less_than_at_the_start(self, Sigma: Array) -> Array:
-        """Relative motions never make a lost pose known: where they seem to, a turn was too large.
-
-        Large turns of a pose that is not known to a radian leave the reach of linear equations.
-        """
-        blocks = (slice(0, 3), slice(3, 6))
-        least = [float(np.linalg.eigvalsh(self._Sigma_c_w[b, b])[0]) for b in blocks]
-        if least[1] < 1.0:
-            return Sigma
-        out = Sigma.copy()
-        for block, variance in zip(blocks, least, strict=True):
-            missing = variance - float(np.linalg.eigvalsh(out[block, block])[0])
-            out[block, block] += max(missing, 0.0) * np.eye(3)
-        return out

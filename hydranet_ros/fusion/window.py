@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.lapack import dposv
 
-from hydranet_ros.fusion import calibration, factors
+from hydranet_ros.fusion import calibration, factors, imu
 from hydranet_ros.fusion.factors import Index, Linear, States
+from hydranet_ros.fusion.imu import ImuTurn
 from hydranet_ros.fusion.normal_equations import Block, Kernel, Layout, Quadratic
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.lie import Array
@@ -87,13 +88,15 @@ class WindowNoise:
     bias_walk: float  # variance of the bias per second
     max_gap_s: float  # a velocity is not carried on for longer than this
     scale_walk: Array | None = None  # (3,) variances of the errors of scale per second
+    imu_walk: float = 1.0  # variance of the bias of an IMU per second
+    vertical: float = 1.0  # variance of a vertical, rad^2
 
 
 class Window:
     """States in the order of their stamps, the edges between them, and the prior.
 
-    A state has `dimension` 12 (pose, bias, errors of scale), 9 without the scales, or 6 without
-    the bias as well.
+    A state has `dimension` 15 (pose, bias, errors of scale, bias of an IMU), 12 without an IMU, 9
+    without the scales as well, or 6 without any bias.
     """
 
     def __init__(
@@ -104,13 +107,17 @@ class Window:
         with_bias: bool,
         with_scales: bool = False,
     ) -> None:
-        self.noise = noise
+        self.noise, self.with_bias, self.with_scales = noise, with_bias, with_scales
         self.pose_kernel, self.rotation_kernel = pose_kernel, rotation_kernel
         self.dimension = 12 if with_scales else 9 if with_bias else 6
         self.stamps: Stamps = np.zeros(0, np.int64)
         nothing = np.zeros((0, 3))
-        self.states = States(np.zeros((0, 3, 3)), nothing, nothing, nothing)
+        self.states = States(np.zeros((0, 3, 3)), nothing, nothing, nothing, nothing)
         self.poses, self.rotations = Edges.none(6), Edges.none(3)
+        self.turns: dict[tuple[int, int], ImuTurn] = {}  # by an IMU, of neighbouring states
+        self.verticals: dict[int, Array] = {}  # up (3,) at a state, by an accelerometer
+        self.stills: dict[tuple[int, int], Array] = {}  # variances (6,) of no motion at all
+        self.up_w: Array | None = None  # up in the world
         self.prior = Prior(np.zeros((0, 0)), np.zeros(0))
         self._fresh = True  # nothing was marginalised yet
         self._layout: Layout | None = None
@@ -128,7 +135,7 @@ class Window:
         self.stamps = np.array([stamp], np.int64)
         self._measured_until = stamp
         zero = np.zeros((1, 3))
-        self.states = States(T_c_w[None, :3, :3], T_c_w[None, :3, 3], zero, zero)
+        self.states = States(T_c_w[None, :3, :3], T_c_w[None, :3, 3], zero, zero, zero)
         self.prior = Prior(np.linalg.inv(covariance), np.zeros(self.dimension))
 
     @property
@@ -137,16 +144,32 @@ class Window:
         return len(self.prior.gradient) // self.dimension
 
     def insert(self, stamp: int, T_c_w: Array) -> None:
-        """Add a state at its place in time; bias and scales start as those of the state before."""
+        """Add a state at its place in time; biases and scales start as those before it."""
         at = int(np.searchsorted(self.stamps, stamp))
         if at < self.covered:
             raise ValueError(f"there is no place for a state at {stamp} ns before the prior")
-        before = self.states.b[at - 1 : at], self.states.s[at - 1 : at]
+        before = (part[at - 1 : at] for part in (self.states.b, self.states.s, self.states.i))
         new = States(T_c_w[None, :3, :3], T_c_w[None, :3, 3], *before)
         self.stamps = np.concatenate([self.stamps[:at], [stamp], self.stamps[at:]])
         self.states = States(
             *(np.concatenate([s[:at], n, s[at:]]) for s, n in zip(self.states, new, strict=True))
         )
+
+    def add_imu(self, variances: Array) -> None:
+        """Give every state a bias of an IMU, and what else it has no room for yet.
+
+        `variances` (9,) are those of bias, scales and bias of the IMU before anything is known.
+        """
+        old, new, covered = self.dimension, 15, self.covered
+        places = (np.arange(covered)[:, None] * new + np.arange(old)).ravel()
+        hessian, gradient = np.zeros((covered * new, covered * new)), np.zeros(covered * new)
+        hessian[places[:, None], places] = self.prior.hessian
+        gradient[places] = self.prior.gradient
+        if covered:  # else the start brings them
+            first = np.arange(old, new)
+            hessian[first, first] = 1.0 / variances[old - 6 :]
+        self.prior, self.dimension = Prior(hessian, gradient), new
+        self._layout = self._solution = None
 
     def pose(self, index: int) -> Array:
         """T_i_w of a state."""
@@ -174,7 +197,7 @@ class Window:
         """The factors by kind, and the function that linearises them all."""
         i_poses = np.searchsorted(self.stamps, self.poses.stamps)
         i_rotations = np.searchsorted(self.stamps, self.rotations.stamps)
-        with_bias, with_scales = self.dimension >= 9, self.dimension == 12
+        with_bias, with_scales = self.dimension >= 9, self.dimension >= 12
         columns = factors.ROTATIONS_AND_BIAS if with_bias else factors.TWO_ROTATIONS
         of_poses = factors.TWO_POSES
         if with_scales:
@@ -193,6 +216,13 @@ class Window:
         if with_scales:
             blocks.append(self._scale_walk())
             more.append(partial(calibration.scale_walk, index=blocks[-1].states))
+        if self.dimension == 15:
+            self._add_imu_factors(blocks, more)
+        if self.stills:
+            index = np.searchsorted(self.stamps, np.array(list(self.stills), np.int64))
+            information = np.eye(6) / np.array(list(self.stills.values()))[:, None, :]
+            blocks.append(Block(index, factors.TWO_POSES, information, self.pose_kernel))
+            more.append(partial(factors.still, index=index))
         missing = self._unmeasured(i_poses)
         if missing.any():
             self._add_motion_prior(missing, blocks, more)
@@ -205,6 +235,28 @@ class Window:
             return [*edges, *(function(states) for function in more)]
 
         return blocks, linearise
+
+    def _add_imu_factors(
+        self, blocks: list[Block], functions: list[Callable[[States], Linear]]
+    ) -> None:
+        """The walk of its bias, its turns between neighbours, and verticals."""
+        k = np.arange(len(self) - 1)
+        walk = self.noise.imu_walk * self._seconds(k, k + 1)
+        index = np.stack([k, k + 1], axis=1)
+        blocks.append(Block(index, imu.TWO_IMU_BIASES, np.eye(3) / walk[:, None, None]))
+        functions.append(partial(imu.bias_walk, index=index))
+        if self.turns:
+            index = np.searchsorted(self.stamps, np.array(list(self.turns), np.int64))
+            edges = list(self.turns.values())
+            information = np.linalg.inv(np.array([edge.covariance for edge in edges]))
+            blocks.append(Block(index, imu.TURN_AND_BIAS, information, self.rotation_kernel))
+            functions.append(partial(imu.turns, index=index, edges=edges))
+        if self.verticals and self.up_w is not None:
+            index = np.searchsorted(self.stamps, list(self.verticals))[:, None]
+            measured = np.array(list(self.verticals.values()))
+            information = np.broadcast_to(np.eye(3) / self.noise.vertical, (len(index), 3, 3))
+            blocks.append(Block(index, imu.GRAVITY, information, self.rotation_kernel))
+            functions.append(partial(imu.gravity, index=index, measured=measured, up_w=self.up_w))
 
     def _bias_walk(self) -> Block:
         k = np.arange(len(self) - 1)
@@ -267,17 +319,18 @@ class Window:
     # --- optimisation ----------------------------------------------------------------------------
 
     def _moved(self, states: States, step: Array) -> States:
-        """Perturb all states: C <- Exp(phi) C, r <- Exp(phi) r + rho, b <- b + d, s <- s + d.
+        """Perturb all states: C <- Exp(phi) C, r <- Exp(phi) r + rho, and the rest by adding.
 
         To first order that is Exp(xi) T, which is all that a retraction must be.
         """
         step = step.reshape(len(self), self.dimension)
         C = lie.so3_exp(step[:, 3:6])
         r = (C @ states.r[:, :, None])[:, :, 0] + step[:, :3]
-        bias = states.b + step[:, 6:9] if self.dimension >= 9 else states.b
-        return States(
-            C @ states.C, r, bias, states.s + step[:, 9:] if step.shape[1] == 12 else states.s
+        rest = (
+            part + step[:, 3 * k : 3 * k + 3] if self.dimension > 3 * k else part
+            for k, part in enumerate((states.b, states.s, states.i), start=2)
         )
+        return States(C @ states.C, r, *rest)
 
     def optimise(self, max_iterations: int = 10, tolerance: float = 1e-5) -> int:
         """Minimise by Gauss-Newton, damped as by Levenberg-Marquardt only where a step fails.
@@ -362,6 +415,9 @@ class Window:
             self._measured_until = int(self.stamps[1])
         self.poses = self.poses.where(self.poses.stamps[:, 0] != oldest)
         self.rotations = self.rotations.where(self.rotations.stamps[:, 0] != oldest)
+        self.turns = {key: edge for key, edge in self.turns.items() if key[0] != oldest}
+        self.stills = {key: each for key, each in self.stills.items() if key[0] != oldest}
+        self.verticals.pop(int(oldest), None)
         self.stamps = self.stamps[1:]
         self.states = States(*(part[1:] for part in self.states))
         self._solution = None

@@ -185,15 +185,16 @@ class RelativeRotation:
         """
         _check_adjoining(self.stamp_2_ns, later.stamp_1_ns)
         C = later.C_2_1
-        value, covariance = compose_with_covariance(
-            C, later.Sigma_2_1, self.C_2_1, self.Sigma_2_1
-        )
+        value, covariance = compose_with_covariance(C, later.Sigma_2_1, self.C_2_1, self.Sigma_2_1)
         epistemic = persistent = None
         lasting = 0.0
         if self.epistemic is not None and later.epistemic is not None:
             epistemic = later.epistemic + C @ self.epistemic @ C.T
         if self.persistent is not None and later.persistent is not None:
-            times, parts = (self.seconds, later.seconds), (C @ self.persistent @ C.T, later.persistent)
+            times, parts = (
+                (self.seconds, later.seconds),
+                (C @ self.persistent @ C.T, later.persistent),
+            )
             lasting = float(np.average([self.persistent_s, later.persistent_s], weights=times))
             rates = (
                 part / _lasting_growth(each.seconds, each.persistent_s)

@@ -13,6 +13,7 @@ import numpy as np
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 from rclpy.impl.rcutils_logger import RcutilsLogger
 
+from hydranet_ros.fusion.arrival import ODOMETRY, ROTATION
 from hydranet_ros.fusion.edges import FusedState, scales
 from hydranet_ros.geometry.estimates import RelativeRotation
 from hydranet_ros.ros.qos import QualityConfig
@@ -178,6 +179,11 @@ class PairHealth:
 # --- what estimates tell of themselves -----------------------------------------------------------
 
 
+# Degrees of freedom of the NIS of each source, and where its mean is as it should be, as a share.
+DIMENSIONS = {ODOMETRY: 6, ROTATION: 3}
+LEAST_NIS, MOST_NIS = 0.7, 1.4
+
+
 class FusionHealth:
     """Consistency, bias, and how sure the pose is, of the fused states lately."""
 
@@ -188,8 +194,10 @@ class FusionHealth:
         """Forget the states so far."""
         self._nis.clear()
 
-    def add(self, state: FusedState) -> None:
-        """Take a state in."""
+    def add(self, state: FusedState, warn: Callable[[str, str], None]) -> None:
+        """Take a state in, and warn of what was rejected."""
+        for each in state.rejected:
+            warn(f"{each.source} rejected", f"{each.source}: {each.reason}")
         for source, value in state.nis.items():
             self._nis.setdefault(source, deque(maxlen=RECENT_NIS)).append(value)
 
@@ -201,11 +209,28 @@ class FusionHealth:
             "sigma orientation (deg)": f"{np.rad2deg(sigma[3:].max()):.3f}",
             "bias (deg/s)": " ".join(f"{v:.3f}" for v in np.rad2deg(state.bias)),
         }
+        if state.Sigma_imu_bias is not None:
+            of = np.rad2deg(np.sqrt(np.diag(state.Sigma_imu_bias)).max())
+            found = " ".join(f"{v:.3f}" for v in np.rad2deg(state.imu_bias))
+            values["bias of the IMU (deg/s)"] = f"{found} +- {of:.3f}"
+        values["stands"] = "yes" if state.still else "no"
         for name, (error, of) in scales(state).items():
             values[f"scale of {name} (%)"] = f"{100 * error:+.2f} +- {100 * of:.2f}"
         for source, recent in self._nis.items():
-            values[f"NIS {source}"] = f"{np.mean(recent):.2f} over {len(recent)}"
+            mean = float(np.mean(recent))
+            values[f"NIS {source}"] = f"{mean:.2f} over {len(recent)}"
+            values[f"confidence of {source}"] = confidence(mean / DIMENSIONS[source])
         return values
+
+
+def confidence(share: float) -> str:
+    """What a mean NIS says of sigmas, as a share of its dimension: ideal is 1."""
+    if LEAST_NIS <= share <= MOST_NIS:
+        return "as it says"
+    factor = max(share, 1e-6) ** 0.5
+    if share > 1.0:
+        return f"over-confident: sigmas are {factor:.1f} times too small"
+    return f"under-confident: sigmas are {1.0 / factor:.1f} times too large"
 
 
 def rotation_health(rotation: RelativeRotation) -> dict[str, str]:

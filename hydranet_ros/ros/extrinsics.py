@@ -6,7 +6,7 @@ not known is an error, never the identity.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -150,6 +150,10 @@ class Extrinsics:
                 "rgbd.image_from_depth, use frames.extrinsics tf, or register depth",
             )
         return pose_of_numbers(given)
+
+    def of(self, camera: Callable[[], str]) -> Callable[[str], Array]:
+        """T_b_c by the frame b, of the camera whose name is known then."""
+        return lambda base: self.camera_in(base, camera())
 
     def camera_pose(self, message: PoseWithCovarianceStamped, camera: str) -> tuple[Array, Array]:
         """T_w_c and Sigma_c_w from a pose of the base in the odom frame; a BadInput if unfit."""

@@ -1,7 +1,4 @@
-"""fusion_node: odometry of any source and rotations in, fused odometry out. It needs no torch.
-
-`~/set_pose` puts the base to a pose in the odom frame, with the covariance of the message.
-"""
+"""fusion_node: odometry of any source, rotations, an IMU in, fused odometry out. No torch."""
 
 from __future__ import annotations
 
@@ -22,6 +19,7 @@ from hydranet_ros.geometry.stamps import StampMatcher
 from hydranet_ros.ros.conversions import odometry_sample, rotation_from, stamp_ns
 from hydranet_ros.ros.diagnostics import FusionHealth
 from hydranet_ros.ros.extrinsics import Extrinsics, FramesConfig, SteadyName
+from hydranet_ros.ros.imu_topics import ImuInputConfig, ImuTopics
 from hydranet_ros.ros.lifecycle import ManagedNode, NodeConfig, steady_clock
 from hydranet_ros.ros.odometry_output import FusedOutputConfig, OdometryOutput
 from hydranet_ros.ros.qos import REQUESTS, ReliableConfig
@@ -37,6 +35,7 @@ class FusionNodeConfig(NodeConfig):
 
     odometry: OdometryInputConfig = section(OdometryInputConfig)
     input: ReliableConfig = section(ReliableConfig)
+    imu: ImuInputConfig = section(ImuInputConfig)
     frames: FramesConfig = section(FramesConfig)
     output: FusedOutputConfig = section(FusedOutputConfig)
     fusion: FusionConfig = section(FusionConfig)
@@ -58,10 +57,11 @@ class FusionNode(ManagedNode[FusionNodeConfig]):
         self._fusion = Fusion(config.fusion, None, config.odometry, self._restarted, self.warn)
         self._fusion.apply(config.fusion, smooth_s=output.smooth_s)
         self._extrinsics = Extrinsics(self, config.frames)
-        parts = config.frames, output.path, output.publish_tf
-        self._output = OdometryOutput(self, "fused", *parts, True)
-        rotation, on_half = "relative_rotation", self._on_half
+        self._camera_in = self._extrinsics.of(lambda: self._camera.name)
+        self._output = OdometryOutput(self, "fused", config.frames, output.path, output)
+        self._imu = ImuTopics(self, config.imu, self._fusion, self._camera_in)
         self.subscribe(Odometry, "vo/odometry", self._on_odometry, config.input)
+        rotation, on_half = "relative_rotation", self._on_half
         self.subscribe(PoseWithCovarianceStamped, rotation, partial(on_half, 0), config.input)
         self.subscribe(TimeReference, f"{rotation}/interval", partial(on_half, 1), config.input)
         self.subscribe(PoseWithCovarianceStamped, "~/set_pose", self._on_set_pose, REQUESTS)
@@ -81,6 +81,7 @@ class FusionNode(ManagedNode[FusionNodeConfig]):
         self._published_ns = -1
         self._health.clear()
         self._output.clear()
+        self._imu.clear()
 
     def apply(self, config: FusionNodeConfig) -> None:
         """Go on with the new settings; the estimate stays."""
@@ -92,7 +93,7 @@ class FusionNode(ManagedNode[FusionNodeConfig]):
     def _on_odometry(self, message: Odometry) -> None:
         try:
             sample = odometry_sample(message)
-            T_b_c = self._extrinsics.camera_in(self._child.take(sample.child), self._camera.name)
+            T_b_c = self._camera_in(self._child.take(sample.child))
         except BadInput:
             self._publish(self._fusion.lose_odometry(stamp_ns(message.header.stamp)))
             raise
@@ -106,6 +107,7 @@ class FusionNode(ManagedNode[FusionNodeConfig]):
             self._publish(self._fusion.add(rotation_from(*match)))
 
     def _on_set_pose(self, message: PoseWithCovarianceStamped) -> None:
+        """Put the base to a pose in the odom frame, with the covariance of the message."""
         self._fusion.set_pose(*self._extrinsics.camera_pose(message, self._camera.name))
         self._output.clear()
 
@@ -115,15 +117,13 @@ class FusionNode(ManagedNode[FusionNodeConfig]):
 
     def _publish(self, states: list[FusedState]) -> None:
         for state in states:
-            self._health.add(state)
+            self._health.add(state, self.warn)
             self.throughput.add(state.waited_s)
             self.productivity.note(None)
-            for each in state.rejected:
-                self.warn(f"{each.source} rejected", f"{each.source}: {each.reason}")
             if state.stamp_ns > self._published_ns:
                 self._published_ns = state.stamp_ns
-                T_b_c = self._extrinsics.camera_in(self.config.frames.base, self._camera.name)
-                self._output.publish_state(state, T_b_c)
+                self._output.publish_state(state, self._camera_in(self.config.frames.base))
+                self._imu.publish(state)
 
     def diagnostics(self) -> dict[str, str]:
         """Consistency, bias, and how sure the pose is."""

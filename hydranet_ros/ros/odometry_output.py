@@ -62,15 +62,16 @@ class OdometryOutput:
         name: str,
         frames: FramesConfig,
         path: PathConfig,
-        publish_tf: bool = False,
-        markers: bool = False,
+        fused: FusedOutputConfig | None = None,
     ) -> None:
         self._node, self._frames = node, frames
         self._odometry = node.advertise(Odometry, f"{name}/odometry")
         self._path = PathPublisher(node, f"{name}/path", path)
-        self._markers = node.advertise(MarkerArray, f"{name}/markers") if markers else None
+        self._markers = (
+            node.advertise(MarkerArray, f"{name}/markers") if fused is not None else None
+        )
         self._broadcaster: Any = None
-        if publish_tf:
+        if fused is not None and fused.publish_tf:
             if tf2_ros is None:
                 raise HydraNetError(
                     "parameter output.publish_tf is true and tf2_ros is not installed: install it"

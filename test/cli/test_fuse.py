@@ -87,6 +87,31 @@ def test_json_has_the_agreed_shape(fuse, drive: str) -> None:
     assert result["fused"]["seg_deg_per_100m"] < result["vo"]["seg_deg_per_100m"]
 
 
+def test_a_simulated_imu_makes_it_better_and_its_bias_is_a_file(
+    fuse, drive: str, tmp_path: Path
+) -> None:
+    alone = figures(fuse(drive, "--vo-only", "--json"))["fused"]
+    out = tmp_path / "out"
+    arguments = ("--vo-only", "--imu", "simulated", "--json", "--out", str(out))
+    result = figures(fuse(drive, *arguments))
+    assert result["fused"]["f2f_deg"] < 0.9 * alone["f2f_deg"]
+    found = result["calibration"]["imu bias z"]
+    assert abs(found["deg_s"] - 0.4) < 4.0 * found["sigma"]  # as simulated
+    written = yaml.safe_load((out / "robot_calibration.yaml").read_text())
+    assert written["imu_bias_z_deg_s"]["value"] == pytest.approx(found["deg_s"], abs=1e-4)
+    assert written["imu_bias_z_deg_s"]["sigma"] == pytest.approx(found["sigma"], abs=1e-5)
+
+
+def test_the_track_of_wheels_is_written_for_the_robot(fuse, drive: str, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    arguments = ("--odometry", "wheels", "--rotation", "gyro", "--json", "--out", str(out))
+    result = figures(fuse(drive, *arguments))
+    written = yaml.safe_load((out / "robot_calibration.yaml").read_text())
+    error = result["calibration"]["yaw"]["scale_error"]
+    assert written["track_factor"]["value"] == pytest.approx(1.0 + error, abs=1e-5)
+    assert "focal_length_factor" in written
+
+
 def test_the_process_prints_the_same(fuse, drive: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "hydranet_ros.cli", "fuse", drive, "--json"],

@@ -5,6 +5,7 @@ import pytest
 
 from hydranet_ros.fusion.config import FusionConfig
 from hydranet_ros.fusion.error_models import OdometryModel, RotationModel
+from hydranet_ros.fusion.rates import composed
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.estimates import RelativePose, RelativeRotation
 
@@ -74,3 +75,39 @@ def test_the_gyro_is_believed_as_it_says() -> None:
     rotation = RelativeRotation(np.eye(3), Sigma, 0, 100 * MS)
     floor = np.deg2rad(0.005) ** 2
     np.testing.assert_allclose(RotationModel().covariance(rotation), Sigma + floor * np.eye(3))
+
+
+def test_the_persistent_part_of_a_rotation_by_monte_carlo() -> None:
+    """Rate errors that last for tau, over many steps: the variance of their sum is the long run's.
+
+    A single step has only what was published.
+    """
+    rng, tau, dt, steps, sigma = np.random.default_rng(0), 2.0, 0.1, 200, 0.01
+    keep = np.exp(-dt / tau)
+    rate = sigma * rng.normal(size=4000)
+    sums = np.zeros(4000)
+    for _ in range(steps):
+        sums += rate * dt
+        rate = keep * rate + sigma * np.sqrt(1.0 - keep**2) * rng.normal(size=4000)
+    persistent = np.eye(3) * (sigma * dt) ** 2
+    rotation = RelativeRotation(
+        np.eye(3), 1.5 * persistent, 0, round(dt * 1e9), None, persistent, tau
+    )
+    model = RotationModel(floor_deg=0.0, scale_noise=0.0)
+    believed = steps * (model.covariance(rotation)[0, 0] - 0.5 * persistent[0, 0])
+    # The sum begins within tau of nothing: over 10 tau that is 10 % less.
+    assert sums.var() == pytest.approx(believed, rel=0.15)
+    np.testing.assert_allclose(model.step_covariance(rotation), 1.5 * persistent)
+
+
+def test_rotations_that_are_composed_keep_what_persists() -> None:
+    """Twice the time has four times the variance of a rate error, twice that of white noise."""
+    white, persistent = np.diag([1e-6, 2e-6, 3e-6]), np.diag([4e-6, 1e-6, 2e-6])
+    first, second = (
+        RelativeRotation(np.eye(3), white + persistent, a, a + 50, None, persistent, 2.0)
+        for a in (0, 50)
+    )
+    both = composed(first, second)
+    np.testing.assert_allclose(both.Sigma_2_1, 2.0 * white + 4.0 * persistent)
+    assert both.persistent is not None
+    np.testing.assert_allclose(both.persistent, 4.0 * persistent)

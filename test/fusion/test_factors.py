@@ -24,7 +24,7 @@ TRIPLES = np.array([[0, 1, 2], [1, 2, 3]])
 def random_states(rng: np.random.Generator) -> States:
     T = lie.se3_exp(rng.normal(size=(5, 6)) * [5, 5, 5, 0.5, 0.5, 0.5])
     return States(
-        T[:, :3, :3], T[:, :3, 3], rng.normal(size=(5, 3)) * 0.3, rng.normal(size=(5, 3)) * 0.05
+        T[:, :3, :3], T[:, :3, 3], *(rng.normal(size=(5, 3)) * size for size in (0.3, 0.05, 0.02))
     )
 
 
@@ -41,16 +41,14 @@ def measured(rng: np.random.Generator, states: States, spread: float) -> np.ndar
 
 
 def perturbed(states: States, state: int, column: int, step: float) -> States:
-    """T <- Exp(xi) T, b <- b + d, s <- s + d in one of the twelve directions of a state."""
-    C, r, b, s = (part.copy() for part in states)
+    """T <- Exp(xi) T, and the rest by adding, in one of the fifteen directions of a state."""
+    C, r, *rest = (part.copy() for part in states)
     if column < 6:
         T = lie.se3_exp(step * np.eye(6)[column]) @ lie.se3_from(C[state], r[state])
         C[state], r[state] = T[:3, :3], T[:3, 3]
-    elif column < 9:
-        b[state, column - 6] += step
     else:
-        s[state, column - 9] += step
-    return States(C, r, b, s)
+        rest[column // 3 - 2][state, column % 3] += step
+    return States(C, r, *rest)
 
 
 def check_jacobian(
@@ -61,7 +59,7 @@ def check_jacobian(
     assert jacobian.shape == (len(index), jacobian.shape[1], 3 * len(columns))
     for row, touched in enumerate(index):
         for state in range(len(states.r)):
-            for column in range(12):
+            for column in range(15):
                 ahead = linearise(perturbed(states, state, column, STEP)).residual[row]
                 behind = linearise(perturbed(states, state, column, -STEP)).residual[row]
                 expected = (ahead - behind) / (2.0 * STEP)

@@ -270,6 +270,17 @@ def test_an_image_with_depth(nodes: Any) -> None:
     assert parameters(found["stereo_vo_node"]) == {"cameras": "rgbd"}
 
 
+def test_an_imu_is_remapped(nodes: Any) -> None:
+    def remaps(**arguments: str) -> dict[str, str]:
+        node = nodes(odometry="wheels", **arguments)["fusion_node"]
+        pairs = node._Node__remappings
+        texts = [["".join(part.text for part in side) for side in pair] for pair in pairs]
+        return dict(texts)
+
+    assert remaps(imu="/imu/raw")["imu/data_raw"] == "/imu/raw"
+    assert "imu/data_raw" not in remaps()
+
+
 def test_arguments_reach_all_nodes(nodes: Any) -> None:
     found = nodes(
         namespace="robot",
