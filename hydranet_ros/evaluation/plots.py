@@ -12,18 +12,20 @@ from hydranet_ros.evaluation.record import RotationErrors, RunRecord
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.lie import Array
 
-TRUTH, BAND = "#222222", "#c9d8ec"
+TRUTH, BAND = "#777777", "#c9d8ec"
 COLOURS = {
     "ground truth": TRUTH,
     "vo": "#d1701f",
     "odometry": "#d1701f",
+    "visual": "#d1701f",
+    "wheels": "#d1701f",
     "fused": "#1f5fbf",
     "hydranet": "#2f8f4e",
     "rotation": "#2f8f4e",
 }
 SPARE = ("#8a3fbf", "#b0305c", "#4a7a8c", "#7a6a1f")
 AXES = ("x", "y", "z")
-WIDTH_IN = 9.0
+WIDTH_IN, DPI = 6.4, 150  # at the width of a phone letters are still 9 px high
 
 
 def colour(name: str) -> str:
@@ -33,7 +35,7 @@ def colour(name: str) -> str:
 
 def figure(height_in: float, rows: int = 1, columns: int = 1) -> tuple[Figure, list[Axes]]:
     """A figure that needs no display, and its axes row by row."""
-    made = Figure(figsize=(WIDTH_IN, height_in), dpi=110, layout="constrained")
+    made = Figure(figsize=(WIDTH_IN, height_in), dpi=DPI, layout="constrained")
     axes = made.subplots(rows, columns, squeeze=False).ravel().tolist()
     for each in axes:
         each.grid(True, color="#e3e3e3", linewidth=0.6)
@@ -137,7 +139,9 @@ def histograms(record: RunRecord, name: str) -> Figure | None:
         axes.hist(np.clip(scaled, -5.0, 5.0), edges, density=True, color=colour(name), alpha=0.6)
         axes.plot(x, np.exp(-0.5 * x**2) / np.sqrt(2.0 * np.pi), color="#222222", linewidth=1.2)
         degrees = np.rad2deg(errors.phi[:, i])
-        axes.set_title(f"mean {degrees.mean():.4f}, std {degrees.std():.4f} deg", fontsize=9)
+        axes.set_title(
+            f"mean {degrees.mean():.4f} deg\nstd {degrees.std():.4f} deg", fontsize=9, loc="left"
+        )
         axes.set_xlabel(f"{AXES[i]} error / sigma")
     return plot
 

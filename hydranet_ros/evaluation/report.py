@@ -8,19 +8,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hydranet_ros.errors import require
+from hydranet_ros.evaluation.conclusion import ODOMETRIES, SAME, conclusion, gains, odometry_of
 from hydranet_ros.evaluation.output import ResultsFolder
 from hydranet_ros.evaluation.record import RunRecord
+from hydranet_ros.evaluation.tables import LABELS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 STYLE = """\
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; color: #222;
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 52rem; margin: 1.5rem auto; color: #222;
        padding: 0 1rem; }
-h1 { font-size: 1.5rem; } h2 { font-size: 1.1rem; margin: 2.2rem 0 0.4rem; }
-table { border-collapse: collapse; margin: 1rem 0; } p { margin: 0.3rem 0; color: #555; }
-th, td { padding: 0.25rem 0.9rem; text-align: right; border-bottom: 1px solid #ddd; }
-th:first-child, td:first-child { text-align: left; } img { max-width: 100%; }
+h1 { font-size: 1.4rem; overflow-wrap: anywhere; }
+h2 { font-size: 1.1rem; margin: 2.2rem 0 0.3rem; }
+p { margin: 0.3rem 0; color: #555; } .result { font-size: 1.2rem; color: #222; }
+.wide { overflow-x: auto; } table { border-collapse: collapse; margin: 0.8rem 0; }
+th, td { padding: 0.25rem 0.7rem; text-align: right; border-bottom: 1px solid #ddd; }
+th:first-child, td:first-child { text-align: left; padding-left: 0; }
+.better { color: #1f5fbf; font-weight: 600; } .worse { color: #b0305c; font-weight: 600; }
+img { width: 100%; height: auto; } section { break-inside: avoid; }
+@media (max-width: 30rem) { body { font-size: 15px; } th, td { padding: 0.25rem 0.35rem; } }
+@media print { body { max-width: none; } p { color: #222; } }
 """
 
 
@@ -95,30 +103,53 @@ def _html(record: RunRecord, plots: list[tuple[str, str, bytes]]) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         f"<title>{title}</title><style>{STYLE}</style></head><body>",
         f"<h1>{title}</h1>",
+        f'<p class="result">{escape(conclusion(record))}</p>',
+        _gains(record),
         *(f"<p>{escape(note)}</p>" for note in record.notes),
-        _table(record),
     ]
     for heading, text, image in plots:
         data = b64encode(image).decode("ascii")
         parts += [
-            f"<h2>{escape(heading)}</h2><p>{escape(text)}</p>",
-            f'<img alt="{escape(heading)}" src="data:image/png;base64,{data}">',
+            f"<section><h2>{escape(heading)}</h2><p>{escape(text)}</p>",
+            f'<img alt="{escape(heading)}" src="data:image/png;base64,{data}"></section>',
         ]
-    return "\n".join([*parts, "</body></html>", ""])
+    return "\n".join([*parts, _figures(record), "</body></html>", ""])
 
 
-def _table(record: RunRecord) -> str:
+def _gains(record: RunRecord) -> str:
+    """The table of alone, fused and times better."""
+    rows = []
+    for gain in gains(record.figures).values():
+        kind = "better" if gain.times > 1.0 + SAME else "worse" if gain.times < 1.0 - SAME else ""
+        times = f'<td class="{kind}">{gain.times:.3g}</td>'
+        cells = f"<td>{_number(gain.alone)}</td><td>{_number(gain.fused)}</td>{times}"
+        rows.append(f"<tr><td>{_label(gain.label, gain.unit)}</td>{cells}</tr>")
+    if not rows:
+        return ""
+    alone = ODOMETRIES[odometry_of(record.figures) or "vo"]
+    head = f"<th></th><th>{escape(alone)} alone</th><th>fused</th><th>times better</th>"
+    return f'<div class="wide"><table><tr>{head}</tr>{"".join(rows)}</table></div>'
+
+
+def _figures(record: RunRecord) -> str:
+    """Every figure: a row for each, a column for each estimate."""
     if not record.figures:
         return ""
-    columns = list(dict.fromkeys(key for row in record.figures.values() for key in row))
-    head = "".join(f"<th>{escape(name)}</th>" for name in ("", *columns))
+    keys = dict.fromkeys(key for row in record.figures.values() for key in row)
+    names = [ODOMETRIES.get(name, name) for name in record.figures]
+    head = "".join(f"<th>{escape(name)}</th>" for name in ("", *names))
     rows = [
-        f"<tr><td>{escape(name)}</td>"
-        + "".join(f"<td>{_number(row.get(key))}</td>" for key in columns)
+        f"<tr><td>{_label(*LABELS.get(key, (key, '')))}</td>"
+        + "".join(f"<td>{_number(row.get(key))}</td>" for row in record.figures.values())
         + "</tr>"
-        for name, row in record.figures.items()
+        for key in keys
     ]
-    return f"<table><tr>{head}</tr>{''.join(rows)}</table>"
+    table = f"<table><tr>{head}</tr>{''.join(rows)}</table>"
+    return f'<section><h2>All figures</h2><div class="wide">{table}</div></section>'
+
+
+def _label(text: str, unit: str) -> str:
+    return escape(f"{text} ({unit})" if unit else text)
 
 
 def _number(value: float | None) -> str:

@@ -88,7 +88,10 @@ def test_the_page_holds_every_plot_and_needs_nothing_else(tmp_path: Path) -> Non
     assert not re.search(r'(src|href)="(?!data:)', text)
     assert "<h1>a &lt;run&gt;</h1>" in text
     assert "59 steps &amp; one note" in text
-    assert "<td>fused</td><td>0.5</td><td>-</td>" in text
+    assert "<td>position, mean error (m)</td><td>1.25</td><td>0.5</td>" in text
+    assert '<td class="better">2.5</td>' in text
+    assert "<td>NEES</td><td>-</td><td>-</td>" in text
+    assert text.index("2.5 times better") < text.index("<img")
 
 
 def test_plots_show_something(tmp_path: Path) -> None:
