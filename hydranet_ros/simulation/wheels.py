@@ -48,15 +48,16 @@ def simulate_wheels(
 ) -> Iterator[RelativePose]:
     """Motions of the camera by wheels below it; `up_c` (3,) is the vehicle's up in its frame.
 
-    Between true poses the velocity is constant. The covariance is what a driver would send: of
+    Between true poses, and up to a period beyond them, the velocity is constant. The covariance is what a driver would send: of
     noise alone, and large along the axes that wheels do not know.
     """
     rng = np.random.default_rng(config.seed)
     known = np.isfinite(T_w_c).all(axis=(1, 2))
     T_w_c, stamps = T_w_c[known], stamps_ns[known]
     period = 1e9 / config.rate_hz
-    first = int(stamps[0] + config.offset_s * 1e9)
-    count = int((stamps[-1] - first) / period) + 1
+    # Wheels run before the first frame and after the last: no frame lacks their motion.
+    first = int(stamps[0] + config.offset_s * 1e9 % period - period)
+    count = int(np.ceil((stamps[-1] - first) / period)) + 1
     times = first + np.round(np.arange(count) * period).astype(np.int64)
     poses = _interpolated(T_w_c, stamps, times)
     slip = config.slip * rng.normal()

@@ -33,7 +33,9 @@ def test_perfect_wheels_are_the_truth() -> None:
     T_w_c, stamps = drive()
     motions = list(simulate_wheels(T_w_c, stamps, PERFECT, UP))
     assert all(a.stamp_2_ns == b.stamp_1_ns for a, b in pairwise(motions))
-    assert motions[0].stamp_1_ns == 3_700_000
+    assert motions[0].stamp_1_ns == 3_700_000 - 20_000_000
+    assert motions[0].stamp_1_ns <= stamps[0] < motions[1].stamp_1_ns
+    assert motions[-1].stamp_1_ns < stamps[-1] <= motions[-1].stamp_2_ns  # no frame lacks them
     pose = np.eye(4)
     for motion in motions:
         pose = pose @ lie.se3_inverse(motion.T_2_1)
