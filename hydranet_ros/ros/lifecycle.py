@@ -241,9 +241,15 @@ class ManagedNode(LifecycleNode, Generic[Config]):
         self.configured = False
 
     def end(self) -> None:
-        """Stop, however ROS ended."""
+        """Stop, however ROS ended, and leave no shared memory behind.
+
+        The middleware gives its memory back when nothing of the node is left. rclpy forgets to
+        destroy what keeps the state.
+        """
         self._stop()
+        self._close()
         self.destroy_node()
+        self._state_machine.destroy_when_not_in_use()
 
     # --- looking after itself --------------------------------------------------------------------
 

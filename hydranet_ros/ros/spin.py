@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -93,6 +94,8 @@ def run_together(
     finally:
         for node in nodes:
             node.end()
+        # Executors are in circles of references, and hold what nodes had opened.
+        gc.collect()
         rclpy.try_shutdown()
     return 1 if any(node.failed for node in nodes) else 0
 
@@ -120,6 +123,7 @@ def _spin(nodes: Sequence[ManagedNode[Any]], interruption: Interruption) -> None
         executor.add_node(node)
     while not interruption.came:
         executor.spin_once(timeout_sec=SIGNAL_PERIOD_S)
+    executor.shutdown()
 
 
 # --- nodes that work by themselves until they are done -------------------------------------------

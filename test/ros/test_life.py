@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
@@ -362,6 +363,25 @@ def test_what_is_dumped_is_loaded_while_the_node_runs(
         results = bench.call(SetParameters, f"/{name}/set_parameters", request).results
     refused = {p.name: r.reason for p, r in zip(loaded, results, strict=True) if not r.successful}
     assert set(refused) <= {"start_type_description_service"}, refused  # rclpy's own
+
+
+@pytest.mark.parametrize("name", ["fusion_node", "stereo_vo_node", "player_node"])
+def test_a_node_that_ends_leaves_no_shared_memory(tmp_path: Path, name: str) -> None:
+    arguments = ["-p", "source:=street", "-p", "loop:=true"] if name == "player_node" else []
+    with processes(tmp_path, **{name: arguments}) as nodes:
+        maps = Path(f"/proc/{nodes[name].process.pid}/maps")
+
+        def segments() -> set[str]:
+            return set(re.findall(r"/dev/shm/fastdds_[0-9a-f]{16}\b", maps.read_text()))
+
+        deadline = time.monotonic() + 60.0
+        while not segments() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        time.sleep(1.0)
+        if not (found := segments()):
+            pytest.skip("this middleware has no shared memory")
+        assert nodes[name].interrupt()[0] == 0, nodes[name].log
+    assert not [path for path in found if Path(path).exists()]
 
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
