@@ -185,22 +185,22 @@ class RelativeRotation:
         """
         _check_adjoining(self.stamp_2_ns, later.stamp_1_ns)
         C = later.C_2_1
-        value, covariance = compose_with_covariance(
-            C, later.Sigma_2_1, self.C_2_1, self.Sigma_2_1
-        )
+        value, covariance = compose_with_covariance(C, later.Sigma_2_1, self.C_2_1, self.Sigma_2_1)
         epistemic = persistent = None
         lasting = 0.0
         if self.epistemic is not None and later.epistemic is not None:
             epistemic = later.epistemic + C @ self.epistemic @ C.T
         if self.persistent is not None and later.persistent is not None:
-            times, parts = (self.seconds, later.seconds), (C @ self.persistent @ C.T, later.persistent)
-            lasting = float(np.average([self.persistent_s, later.persistent_s], weights=times))
-            rates = (
-                part / _lasting_growth(each.seconds, each.persistent_s)
-                for part, each in zip(parts, (self, later), strict=True)
+            times, parts = (
+                (self.seconds, later.seconds),
+                (C @ self.persistent @ C.T, later.persistent),
             )
-            mean = sum(t / sum(times) * rate for t, rate in zip(times, rates, strict=True))
-            persistent = _lasting_growth(sum(times), lasting) * mean
+            lasting = float(np.average([self.persistent_s, later.persistent_s], weights=times))
+            first, second = (
+                t / sum(times) / _lasting_growth(t, each.persistent_s) * part
+                for t, each, part in zip(times, (self, later), parts, strict=True)
+            )
+            persistent = _lasting_growth(sum(times), lasting) * (first + second)
             covariance = covariance - parts[0] - parts[1] + persistent
         return RelativeRotation(
             value,
