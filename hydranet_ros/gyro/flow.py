@@ -56,7 +56,7 @@ class DisConfig(Configuration):
     )
     patch_size: int = setting(8, "edge of a patch in pixels", 4)
     patch_stride: int = setting(5, "pixels from one patch to the next", 1)
-    iterations: int = setting(12, "steps of gradient descent for a patch", 1)
+    iterations: int = setting(16, "steps of gradient descent for a patch", 1)
     refinements: int = setting(
         0, "steps of variational refinement; they cost as much as all the rest"
     )
