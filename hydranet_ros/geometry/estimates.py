@@ -196,12 +196,11 @@ class RelativeRotation:
                 (C @ self.persistent @ C.T, later.persistent),
             )
             lasting = float(np.average([self.persistent_s, later.persistent_s], weights=times))
-            rates = (
-                part / _lasting_growth(each.seconds, each.persistent_s)
-                for part, each in zip(parts, (self, later), strict=True)
+            first, second = (
+                t / sum(times) / _lasting_growth(t, each.persistent_s) * part
+                for t, each, part in zip(times, (self, later), parts, strict=True)
             )
-            mean = sum(t / sum(times) * rate for t, rate in zip(times, rates, strict=True))
-            persistent = _lasting_growth(sum(times), lasting) * mean
+            persistent = _lasting_growth(sum(times), lasting) * (first + second)
             covariance = covariance - parts[0] - parts[1] + persistent
         return RelativeRotation(
             value,
@@ -224,18 +223,12 @@ def _lasting_growth(seconds: float, lasting_s: float) -> float:
 
 @dataclass(frozen=True, eq=False)
 class RelativePose:
-    """T_2_1 between two stamps, with the covariance of its left perturbation (rho m, phi rad).
-
-    `scale_sigma` is the relative standard deviation of the length of the translation that all
-    motions of a source share, as a wrong baseline or a wrong wheel makes it: t = (1 + s) t_true.
-    `Sigma_2_1` allows for it as well. 0 where the source does not tell.
-    """
+    """T_2_1 between two stamps, with the covariance of its left perturbation (rho m, phi rad)."""
 
     T_2_1: Array
     Sigma_2_1: Array
     stamp_1_ns: int
     stamp_2_ns: int
-    scale_sigma: float = 0.0
 
     def __post_init__(self) -> None:
         _check_stamps(self.stamp_1_ns, self.stamp_2_ns)
@@ -246,8 +239,6 @@ class RelativePose:
         pose[3] = 0.0, 0.0, 0.0, 1.0
         object.__setattr__(self, "T_2_1", _read_only(pose))
         object.__setattr__(self, "Sigma_2_1", checked_covariance(self.Sigma_2_1, 6, "Sigma_2_1"))
-        if not 0.0 <= self.scale_sigma < np.inf:
-            raise ValueError(f"scale_sigma must be finite and not negative: {self.scale_sigma!r}")
 
     @property
     def seconds(self) -> float:
@@ -266,13 +257,12 @@ class RelativePose:
         return invert_with_covariance(self.T_2_1, self.Sigma_2_1)
 
     def then(self, later: RelativePose) -> RelativePose:
-        """T_3_1 = T_3_2 T_2_1, the two taken as independent, of one source."""
+        """T_3_1 = T_3_2 T_2_1, the two taken as independent."""
         _check_adjoining(self.stamp_2_ns, later.stamp_1_ns)
-        scale = min(self.scale_sigma, later.scale_sigma)  # what both share
         value, covariance = compose_with_covariance(
             later.T_2_1, later.Sigma_2_1, self.T_2_1, self.Sigma_2_1
         )
-        return RelativePose(value, covariance, self.stamp_1_ns, later.stamp_2_ns, scale)
+        return RelativePose(value, covariance, self.stamp_1_ns, later.stamp_2_ns)
 
 
 def _check_adjoining(end_ns: int, start_ns: int) -> None:

@@ -11,8 +11,8 @@ points stand rotations from view to view that are known otherwise, with their co
     e_k = Log(C_f (C_k C_{k-1}^T)^T),   e_k ~ N(0, Sigma_f).
 
 How far the solution is off is not told by the curvature alone. With A the reduced normal matrix
-and s_i what point i moves it by, the covariance is A^-1 (sum s_i s_i^T) A^-1 if every point errs on
-its own, and A^-1 (sum_b S_b S_b^T) A^-1, S_b the sum of s_i over a block of the image, if
+and s_i what point i adds to the moment, the covariance is A^-1 (sum s_i s_i^T) A^-1 if every point
+errs on its own, and A^-1 (sum_b S_b S_b^T) A^-1, S_b the sum of s_i over a block of the image, if
 neighbours err together (the cluster-robust covariance of White and of Liang and Zeger). `Spread`
 holds both: what a rolling shutter, a lens or a walker does is shared by neighbours.
 """
@@ -84,8 +84,10 @@ class Equations:
 
 
 class Spread(NamedTuple):
-    """Covariances (3, 3) of a rotation: as curvature has it of points and of rotations known
-    otherwise, and as the points have it, each by itself or by blocks of neighbours.
+    """Covariances (3, 3) of a rotation.
+
+    By curvature, of points and of rotations known otherwise; by what the points do to it, each by
+    itself or in blocks of neighbours.
     """
 
     points: Array

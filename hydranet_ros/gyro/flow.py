@@ -176,13 +176,14 @@ def _checked_dis(config: DisConfig, view: CanonicalView) -> Callable[[Image, Ima
     forth = _dis_solver(config)
     back = _dis_solver(replace(config, finest_scale=config.finest_scale + config.back_scale))
     y, x = np.indices((view.y.count, view.x.count), dtype=np.float32)
+    here = cv2.merge([x, y])
 
     def solve(previous: Image, current: Image) -> GridFlow:
         flow = forth(previous, current)
         returned = cv2.remap(
             back(current, previous),
-            x + flow[..., 0],
-            y + flow[..., 1],
+            here + flow,
+            None,  # type: ignore[call-overload]
             cv2.INTER_LINEAR,
             borderMode=cv2.BORDER_CONSTANT,
             borderValue=(_FAR_PX, _FAR_PX),
@@ -278,7 +279,7 @@ class FlowEstimator:
         """(3, rows, columns): the structure tensor xx, xy, yy, over the patches of the flow."""
         gx, gy = (cv2.Sobel(canonical, cv2.CV_32F, *d, scale=0.125) for d in ((1, 0), (0, 1)))
         side = 2 * self.view.pixels_per_cell + 1
-        products = np.stack([gx * gx, gx * gy, gy * gy], axis=-1)
+        products = cv2.merge([gx * gx, gx * gy, gy * gy])
         smooth = np.asarray(cv2.blur(products, (side, side)), dtype=np.float32)
         return np.ascontiguousarray(np.moveaxis(self.view.to_cells(smooth), -1, 0))
 

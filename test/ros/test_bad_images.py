@@ -61,6 +61,7 @@ class World:
             "interval": self.bench.hear(TimeReference, f"{node}/interval"),
             "aleatoric": self.bench.hear(PoseWithCovarianceStamped, f"{node}/aleatoric"),
             "epistemic": self.bench.hear(PoseWithCovarianceStamped, f"{node}/epistemic"),
+            "persistent": self.bench.hear(PoseWithCovarianceStamped, f"{node}/persistent"),
             "imu": self.bench.hear(Imu, "/raw/imu_visual/data_raw"),
             "packed": self.bench.hear(
                 PoseWithCovarianceStamped, "/packed/hydranet_node/relative_rotation"

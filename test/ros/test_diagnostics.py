@@ -17,6 +17,7 @@ from ros.in_process import overrides, spinning
 from ros.node_processes import Bench, StereoRig
 
 from hydranet_ros.geometry.camera import Camera, StereoCamera
+from hydranet_ros.geometry.estimates import RelativeRotation
 from hydranet_ros.ros import diagnostics, player
 from hydranet_ros.ros.diagnostics import PairHealth, Productivity, WarningCounter
 from hydranet_ros.ros.fusion_node import FusionNode
@@ -59,6 +60,15 @@ def test_a_warning_repeats_with_its_count() -> None:
     assert warn.news()["sort"] == 6  # of the last five seconds
     clock.now = 60.0
     assert not warn.news()
+
+
+def test_a_rotation_tells_what_of_its_variance_lasts_and_for_how_long() -> None:
+    Sigma = 1e-8 * np.eye(3)
+    plain = RelativeRotation(np.eye(3), Sigma, 0, 1)
+    assert not any("persistent" in key for key in diagnostics.rotation_health(plain))
+    lasting = RelativeRotation(np.eye(3), Sigma, 0, 1, None, 0.25 * Sigma, 1.5)
+    values = diagnostics.rotation_health(lasting)
+    assert (values["persistent share"], values["persistent for (s)"]) == ("0.250", "1.5")
 
 
 def test_input_without_output_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
