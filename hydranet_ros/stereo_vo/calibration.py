@@ -145,15 +145,26 @@ class Calibration:
         where = np.stack([u, v, u, v], axis=-1).reshape(-1, 4)
         return where[:, :2], self.offsets(camera, where)
 
-    def largest_px(self, camera: Camera, shape: tuple[int, ...]) -> tuple[float, float]:
-        """The largest offsets within images of a (height, width): left and right, in pixels."""
-        _, offset = self.field(camera, shape)
-        left, right = (np.linalg.norm(offset[:, s], axis=1) for s in (slice(2), slice(2, 4)))
-        return float(left.max()), float(right.max())
+    def largest_px(
+        self, camera: Camera, shape: tuple[int, ...], sigmas: float = 0.0
+    ) -> tuple[float, float]:
+        """The largest offsets within images of a (height, width): left and right, in pixels.
+
+        Only those count that are above so many of their standard deviations.
+        """
+        where, offset = self.field(camera, shape)
+        basis = offset_basis(camera, np.tile(where, 2))
+        variance = np.einsum("nia,ab,nib->ni", basis, self.covariance, basis)
+        found = []
+        for side in (slice(2), slice(2, 4)):
+            length = np.linalg.norm(offset[:, side], axis=1)
+            sure = length > sigmas * np.sqrt(variance[:, side].sum(axis=1))
+            found.append(float(length[sure].max(initial=0.0)))
+        return found[0], found[1]
 
 
-# Rectified images off by more than this somewhere deserve a better calibration.
-LARGE_OFFSET_PX = 3.0
+# Rectified images off by more than this somewhere deserve a better calibration, if it is sure.
+LARGE_OFFSET_PX, SURE_SIGMAS = 3.0, 4.0
 
 
 def large_offset(left_px: float, right_px: float) -> str | None:
