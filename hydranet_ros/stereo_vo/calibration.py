@@ -68,17 +68,22 @@ _HELD = 0.3**2
 
 def _field(camera: Camera, pixels: Array) -> Array:
     """d(offset)/d(parameters of one image) in pixels at (n, 2) pixels: (n, 2, 11)."""
-    x, y = camera.normalise(pixels).T
+    x, y = (pixels[:, 0] - camera.cx) / camera.fx, (pixels[:, 1] - camera.cy) / camera.fy
     xx, xy, yy = x * x, x * y, y * y
     r2 = xx + yy
-    out = np.zeros((len(x), 2, len(_FIELD)))
-    for i, (dx, dy) in enumerate(
-        [(1.0, 0.0), (0.0, 1.0), (-y, x), (x, y), (xx, xy), (xy, yy)]
-        + [(3.0 * xx + yy, 2.0 * xy), (2.0 * xy, xx + 3.0 * yy)]
-        + [(x * (r2**k - _HELD**k), y * (r2**k - _HELD**k)) for k in (1, 2, 3)]
-    ):
-        out[:, 0, i], out[:, 1, i] = camera.fx * dx, camera.fy * dy
-    return out
+    r4 = r2 * r2
+    radial = (r2 - _HELD, r4 - _HELD**2, r4 * r2 - _HELD**3)
+    columns: tuple[tuple[Array | float, Array | float], ...] = (
+        *((1.0, 0.0), (0.0, 1.0), (-y, x), (x, y), (xx, xy), (xy, yy)),
+        *((3.0 * xx + yy, 2.0 * xy), (2.0 * xy, xx + 3.0 * yy)),
+        *((x * each, y * each) for each in radial),
+    )
+    out = np.empty((len(_FIELD), 2, len(x)))
+    for row, (dx, dy) in zip(out, columns, strict=True):
+        row[0], row[1] = dx, dy
+    out[:, 0] *= camera.fx
+    out[:, 1] *= camera.fy
+    return out.transpose(2, 1, 0)
 
 
 def offset_basis(camera: Camera, features: Array) -> Array:
@@ -133,7 +138,10 @@ class Calibration:
 
     def offsets(self, camera: Camera, features: Array) -> Array:
         """What to subtract from (n, 4) features (u, v, u_right, v_right)."""
-        return offset_basis(camera, features) @ self.mean
+        left, right = np.zeros(len(_FIELD)), self.mean[SHARED:].copy()
+        left[list(_BOTH)] = self.mean[:SHARED]
+        sides = (features[:, :2], left), (features[:, 2:], left + right)
+        return np.concatenate([_field(camera, at) @ each for at, each in sides], axis=1)
 
     def field(
         self, camera: Camera, shape: tuple[int, ...], columns: int = 9, rows: int = 9
