@@ -306,7 +306,7 @@ def _text(results: RunResults, figures: dict[str, Any], options: argparse.Namesp
     median = results.timing["ms_median"]
     if median is not None:
         lines.append(f"{median:.1f} ms per frame, {1e3 / median:.0f} frames per second")
-    lines += _calibration(figures)
+    lines += [] if results.doubt is None else [f"warning: {results.doubt}"]
     if results.truth is None:
         lines.append("no true poses found: nothing to compare with (--poses FILE)")
     else:
@@ -317,15 +317,6 @@ def _text(results: RunResults, figures: dict[str, Any], options: argparse.Namesp
     if options.out is not None:
         lines.append(f"written to {printable(str(options.out))}")
     return "\n".join(lines)
-
-
-def _calibration(figures: dict[str, Any]) -> list[str]:
-    """A warning where the calibration of the pair was far off."""
-    from hydranet_ros.stereo_vo.calibration import large_offset
-
-    offsets = figures.get("calibration_px")
-    doubt = None if offsets is None else large_offset(offsets["left"], offsets["right"])
-    return [] if doubt is None else [f"warning: {doubt}"]
 
 
 def _counts(figures: dict[str, Any]) -> str:

@@ -128,25 +128,21 @@ class DepthCamera:
         depth = self._lens.undistort_depth(depth)
         row, column = np.nonzero(depth > 0.0)
         pixels = np.stack([column, row], axis=1)
-        u, v, z = self._seen(pixels, depth[row, column].astype(np.float64))
+        x, y, z = _moved(
+            self._lens.camera, pixels, depth[row, column].astype(np.float64), self._R, self._t
+        )
+        u, v = _pixels(self._camera, x, y, z).T
         found = self._splat(u, v, z, shape)
         row, column = np.nonzero(found)
-        ahead = self._camera.normalise(np.stack([column, row], axis=1))
-        point = np.concatenate([ahead, np.ones((len(ahead), 1))], axis=1)
-        point *= found[row, column][:, None]
-        there = self._lens.camera.project((point - self._t) @ self._R)
+        at = np.stack([column, row], axis=1)
+        back = self._R.T, -self._R.T @ self._t
+        x, y, z = _moved(self._camera, at, found[row, column].astype(np.float64), *back)
+        there = _pixels(self._lens.camera, x, y, z)
         inverse, known = inverse_depth(depth, there)
         row, column = row[known], column[known]
-        found[row, column] = self._seen(there[known], 1.0 / inverse[known])[2]
+        seen = there[known], 1.0 / inverse[known]
+        found[row, column] = _moved(self._lens.camera, *seen, self._R, self._t)[2]
         return found
-
-    def _seen(self, pixels: Array, z: Array) -> tuple[Array, Array, Array]:
-        """Where (n, 2) pixels of (n,) depths are seen in the image, and their depths there."""
-        ahead = self._lens.camera.normalise(pixels)
-        point = np.concatenate([ahead, np.ones((len(ahead), 1))], axis=1) * z[:, None]
-        point = point @ self._R.T + self._t
-        u, v = self._camera.project(np.maximum(point, [-np.inf, -np.inf, 1e-3])).T
-        return u, v, point[:, 2]
 
     def _splat(self, u: Array, v: Array, z: Array, shape: tuple[int, ...]) -> Depth:
         """The nearest of the depths on each pixel of the image; each may cover several."""
@@ -161,6 +157,22 @@ class DepthCamera:
                 inside = (r >= 0) & (r < height) & (c >= 0) & (c < width) & (z > 0.0)
                 np.minimum.at(out, (r[inside], c[inside]), z[inside].astype(np.float32))
         return np.where(np.isfinite(out), out, np.float32(0.0))
+
+
+def _moved(
+    camera: Camera, pixels: Array, z: Array, R: Array, t: Array
+) -> tuple[Array, Array, Array]:
+    """The points R p + t of (n, 2) pixels with (n,) depths: x, y and z, each (n,)."""
+    x = (pixels[:, 0] - camera.cx) * z / camera.fx
+    y = (pixels[:, 1] - camera.cy) * z / camera.fy
+    first, second, third = (R[i, 0] * x + R[i, 1] * y + R[i, 2] * z + t[i] for i in range(3))
+    return first, second, third
+
+
+def _pixels(camera: Camera, x: Array, y: Array, z: Array) -> Array:
+    """(n, 2) pixels of points; those behind the camera are somewhere."""
+    ahead = np.maximum(z, 1e-3)
+    return np.stack([camera.fx * x / ahead + camera.cx, camera.fy * y / ahead + camera.cy], axis=1)
 
 
 # --- folders -------------------------------------------------------------------------------------

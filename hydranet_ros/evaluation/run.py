@@ -163,6 +163,11 @@ class RunResults:
         """Of all frames."""
         return np.array(self.stamps_ns, dtype=np.int64)
 
+    @property
+    def doubt(self) -> str | None:
+        """What the odometry has to say of its cameras."""
+        return None if self._vo is None else self._vo.doubt
+
     # --- trajectories and figures ----------------------------------------------------------------
 
     def trajectories(self) -> dict[str, Array]:
@@ -218,8 +223,7 @@ class RunResults:
 
     def _notes(self) -> tuple[str, ...]:
         """What a reader should know beside the figures."""
-        doubt = None if self._vo is None else self._vo.doubt
-        return () if doubt is None else (f"Warning: {doubt}.",)
+        return () if self.doubt is None else (f"Warning: {self.doubt}.",)
 
     def _offsets(self) -> OffsetField | None:
         """The self-calibration of a pair, over its images."""

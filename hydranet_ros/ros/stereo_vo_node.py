@@ -57,6 +57,7 @@ class StereoVONode(ManagedNode[StereoVONodeConfig]):
         self._vo: StereoVO | None = None
         self._odometer = Odometer()
         self._result: VOResult | None = None
+        self._doubted = False
 
     def configure(self) -> None:
         """Open the topics."""
@@ -94,8 +95,9 @@ class StereoVONode(ManagedNode[StereoVONodeConfig]):
         T_b_c = T_b_c @ received.T_image_camera
         result = self._result = self._odometry(received.camera).update(received.frame)
         self.productivity.note(result.lost and result.lost.value)
-        if self._vo is not None and (doubt := self._vo.doubt) is not None:
-            self.warn("calibration", doubt)
+        if not self._doubted and self._vo is not None and self._vo.doubt is not None:
+            self._doubted = True  # said once: it stays so
+            self.get_logger().warning(self._vo.doubt)
         if result.pose is not None:
             self._odometer.move(result.pose)
         elif result.bridged and result.lost is not None:

@@ -68,17 +68,22 @@ _HELD = 0.3**2
 
 def _field(camera: Camera, pixels: Array) -> Array:
     """d(offset)/d(parameters of one image) in pixels at (n, 2) pixels: (n, 2, 11)."""
-    x, y = camera.normalise(pixels).T
+    x, y = (pixels[:, 0] - camera.cx) / camera.fx, (pixels[:, 1] - camera.cy) / camera.fy
     xx, xy, yy = x * x, x * y, y * y
     r2 = xx + yy
-    out = np.zeros((len(x), 2, len(_FIELD)))
-    for i, (dx, dy) in enumerate(
-        [(1.0, 0.0), (0.0, 1.0), (-y, x), (x, y), (xx, xy), (xy, yy)]
-        + [(3.0 * xx + yy, 2.0 * xy), (2.0 * xy, xx + 3.0 * yy)]
-        + [(x * (r2**k - _HELD**k), y * (r2**k - _HELD**k)) for k in (1, 2, 3)]
-    ):
-        out[:, 0, i], out[:, 1, i] = camera.fx * dx, camera.fy * dy
-    return out
+    r4 = r2 * r2
+    radial = (r2 - _HELD, r4 - _HELD**2, r4 * r2 - _HELD**3)
+    columns: tuple[tuple[Array | float, Array | float], ...] = (
+        *((1.0, 0.0), (0.0, 1.0), (-y, x), (x, y), (xx, xy), (xy, yy)),
+        *((3.0 * xx + yy, 2.0 * xy), (2.0 * xy, xx + 3.0 * yy)),
+        *((x * each, y * each) for each in radial),
+    )
+    out = np.empty((len(_FIELD), 2, len(x)))
+    for row, (dx, dy) in zip(out, columns, strict=True):
+        row[0], row[1] = dx, dy
+    out[:, 0] *= camera.fx
+    out[:, 1] *= camera.fy
+    return out.transpose(2, 1, 0)
 
 
 def offset_basis(camera: Camera, features: Array) -> Array:
@@ -133,7 +138,10 @@ class Calibration:
 
     def offsets(self, camera: Camera, features: Array) -> Array:
         """What to subtract from (n, 4) features (u, v, u_right, v_right)."""
-        return offset_basis(camera, features) @ self.mean
+        left, right = np.zeros(len(_FIELD)), self.mean[SHARED:].copy()
+        left[list(_BOTH)] = self.mean[:SHARED]
+        sides = (features[:, :2], left), (features[:, 2:], left + right)
+        return np.concatenate([_field(camera, at) @ each for at, each in sides], axis=1)
 
     def field(
         self, camera: Camera, shape: tuple[int, ...], columns: int = 9, rows: int = 9
@@ -145,15 +153,26 @@ class Calibration:
         where = np.stack([u, v, u, v], axis=-1).reshape(-1, 4)
         return where[:, :2], self.offsets(camera, where)
 
-    def largest_px(self, camera: Camera, shape: tuple[int, ...]) -> tuple[float, float]:
-        """The largest offsets within images of a (height, width): left and right, in pixels."""
-        _, offset = self.field(camera, shape)
-        left, right = (np.linalg.norm(offset[:, s], axis=1) for s in (slice(2), slice(2, 4)))
-        return float(left.max()), float(right.max())
+    def largest_px(
+        self, camera: Camera, shape: tuple[int, ...], sigmas: float = 0.0
+    ) -> tuple[float, float]:
+        """The largest offsets within images of a (height, width): left and right, in pixels.
+
+        Only those count that are above so many of their standard deviations.
+        """
+        where, offset = self.field(camera, shape)
+        basis = offset_basis(camera, np.tile(where, 2))
+        variance = np.einsum("nia,ab,nib->ni", basis, self.covariance, basis)
+        found = []
+        for side in (slice(2), slice(2, 4)):
+            length = np.linalg.norm(offset[:, side], axis=1)
+            sure = length > sigmas * np.sqrt(variance[:, side].sum(axis=1))
+            found.append(float(length[sure].max(initial=0.0)))
+        return found[0], found[1]
 
 
-# Rectified images off by more than this somewhere deserve a better calibration.
-LARGE_OFFSET_PX = 3.0
+# Rectified images off by more than this somewhere deserve a better calibration, if it is sure.
+LARGE_OFFSET_PX, SURE_SIGMAS = 3.0, 4.0
 
 
 def large_offset(left_px: float, right_px: float) -> str | None:

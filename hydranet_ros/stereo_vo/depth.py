@@ -104,10 +104,12 @@ def inverse_depth(depth: Array, pixels: Array) -> tuple[Array, Mask]:
     u, v = pixels.T
     column = np.clip(np.floor(u).astype(np.int64), 0, width - 2)
     row = np.clip(np.floor(v).astype(np.int64), 0, height - 2)
-    z = np.stack([depth[row + i, column + j] for i in (0, 1) for j in (0, 1)], axis=1)
+    z = np.stack([depth[row + i, column + j] for i in (0, 1) for j in (0, 1)])
     holes = ~(np.isfinite(z) & (z > 0.0))
     z = np.where(holes, 1.0, z).astype(np.float64)
-    known = ~holes.any(axis=1) & (np.ptp(z, axis=1) < _ONE_SURFACE * z.min(axis=1))
+    nearest = z.min(axis=0)
+    known = ~holes.any(axis=0) & (z.max(axis=0) - nearest < _ONE_SURFACE * nearest)
     a, b = u - column, v - row
-    weights = np.stack([(1 - a) * (1 - b), a * (1 - b), (1 - a) * b, a * b], axis=1)
-    return np.where(known, np.sum(weights / z, axis=1), 0.0), known
+    weights = (1 - a) * (1 - b), a * (1 - b), (1 - a) * b, a * b
+    inverse = sum(weight / each for weight, each in zip(weights, z, strict=True))
+    return np.where(known, inverse, 0.0), known

@@ -79,11 +79,14 @@ class Front:
         corners = self._detector.detect(frame.left, np.zeros((0, 2)), config.max_features)
         if len(corners) < config.min_features:
             return Lost.TOO_FEW_FEATURES
-        where, found = match_blindly(_as_right(frame), frame.right, corners, config)
-        features = np.concatenate([corners, where], axis=1)[found]
-        valid = self._valid(features)
-        if valid.sum() >= config.min_features:
-            return replace(frame, features=features[valid], corners=corners)
+        for left in (_as_right(frame), frame.left):
+            where, found = match_blindly(left, frame.right, corners, config)
+            features = np.concatenate([corners, where], axis=1)[found]
+            valid = self._valid(features)
+            if valid.sum() >= config.min_features:
+                return replace(frame, features=features[valid], corners=corners)
+            if left is frame.left:  # of one brightness: no second try
+                break
         negative = int(np.sum(features[:, 0] < features[:, 2]))
         swapped = negative > max(config.min_features, 2 * int(valid.sum()))
         return Lost.SWAPPED_CAMERAS if swapped else Lost.NOT_A_STEREO_PAIR
@@ -205,8 +208,9 @@ _DARK, _BRIGHT = 8.0, 245.0
 _FEWEST_RATIOS = 15
 # Standard errors by which a ratio must differ from 1 to be used: noise would do harm.
 _SIGNIFICANT = 3.0
-# The medians of left and right differ by less in well-exposed pairs (KITTI 06: 9 % at most).
-_SEEN_ALIKE = 0.1
+# The medians of left and right differ by less where both are exposed alike: by 9 % at most on
+# KITTI 06, more where something near fills half of one image.
+_SEEN_ALIKE = 0.25
 # 0.2 % of the brightest level is half a grey level.
 _LEAST_CHANGE = 0.002
 
@@ -299,7 +303,7 @@ def brightness_ratio(target: Array, there: Array, source: Array, here: Array) ->
 def _as_right(frame: TrackedFrame) -> Image:
     """The left image at the brightness of the right one, by their medians: no match is known yet.
 
-    Both see nearly the same, so a difference of some per cent may be of what they see.
+    Both see nearly the same, but not quite: the image itself where they differ little.
     """
     left, right = (float(np.median(each)) for each in frame.smooth)
     ratio = right / max(left, 1.0)

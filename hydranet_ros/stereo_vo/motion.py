@@ -78,7 +78,8 @@ class MotionFit:
 
     `clustering` compares the scatter of the gradients summed over image patches with what
     independent residuals would make it, 1. `message` is the (17, 17) information and (17,)
-    information vector of this pair about theta. `rivals` are tracks that agree on another motion.
+    information vector of this pair about theta. `rolling` is the same about a rolling shutter, see
+    `_rolling`. `rivals` are tracks that agree on another motion.
     """
 
     T_2_1: Array
@@ -88,6 +89,7 @@ class MotionFit:
     clustering: float
     message: tuple[Array, Array]
     by_theta: Array
+    rolling: tuple[float, float] = (0.0, 0.0)
     rivals: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=bool))
 
 
@@ -266,7 +268,27 @@ class MotionSolver:
         clustering = self._clustering(system, scale)
         message = _message(information, gradient, state[_THETA])
         symmetric = 0.5 * (covariance + covariance.T)
-        return MotionFit(pose, symmetric, inliers, scale, clustering, message, by_theta)
+        rolling = self._rolling(system, information, gradient, scale)
+        return MotionFit(pose, symmetric, inliers, scale, clustering, message, by_theta, rolling)
+
+    def _rolling(
+        self, system: _Linearised, information: Array, gradient: Array, scale: float
+    ) -> tuple[float, float]:
+        """Information and information vector about a rolling shutter, all else marginalised out.
+
+        Rows that are read one after the other see a point that moves down by dv rows later by dv
+        line times: its motion is longer by the factor 1 + s dv, with s the line time over the time
+        between the frames.
+        """
+        y1, y2 = self._tracks.before, self._tracks.after
+        column = (y2 - y1)[:, :3] * (y2 - y1)[:, 1:2]
+        limit = scale * _HUBER
+        robust = limit / np.maximum(system.distances()[:, 0], limit) / scale**2
+        weighted = np.einsum("nij,nj->ni", system.weights[:, :3, :3], column) * robust[:, None]
+        across = np.einsum("ni,nia->a", weighted, system.jacobian[:, :3])
+        gain = np.linalg.solve(information + self._prior, across)
+        known = float(np.sum(weighted * column)) - float(across @ gain)
+        return known, float(np.sum(weighted * system.residuals[:, :3])) - float(gain @ gradient)
 
     def _clustering(self, system: _Linearised, scale: float) -> float:
         """tr(H^-1 sum_c g_c g_c^T) / 6, g_c the summed gradients of patch c; 1 if independent."""

@@ -128,8 +128,11 @@ def test_no_frame_is_dropped_and_nothing_is_wrong(heard: Heard, frames: KittiFol
     assert len(heard.vo) == FRAMES  # the start, and every motion
     assert len(heard.fused) == FRAMES - 1
     for name, log in heard.logs.items():
-        # On a busy machine the nodes work on when the frames are over.
-        lines = [line for line in log.splitlines() if "no message on" not in line]
+        # On a busy machine the nodes work on when the frames are over. That KITTI's calibration is
+        # off by pixels is true, and said once.
+        said = [line for line in log.splitlines() if "the calibration is off by" in line]
+        assert len(said) <= (name == "stereo_vo_node")
+        lines = [x for x in log.splitlines() if "no message on" not in x and x not in said]
         assert not [line for line in lines if "[INFO]" not in line], name
 
 

@@ -10,6 +10,7 @@ import pytest
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.camera import Frame, StereoCamera
 from hydranet_ros.simulation.config import StreetConfig
+from hydranet_ros.simulation.sensor import SensorConfig
 from hydranet_ros.simulation.street import Street
 from hydranet_ros.stereo_vo.config import StereoVOConfig
 from hydranet_ros.stereo_vo.odometry import StereoVO
@@ -135,3 +136,17 @@ def test_other_settings_leave_the_motion_alone(drive: Drive) -> None:
     assert theirs.pose is not None
     np.testing.assert_array_equal(ours.pose.T_2_1, theirs.pose.T_2_1)
     np.testing.assert_array_equal(ours.pose.Sigma_2_1, theirs.pose.Sigma_2_1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("share", [0.0, 0.4])
+def test_a_rolling_shutter_is_told(share: float) -> None:
+    """By the motion of points that move down: they are read later the second time."""
+    sensor = SensorConfig(readout_s=0.1 * share)
+    street = Street(StreetConfig(frames=60, seed=17, sensor=sensor))
+    vo = StereoVO(street.camera)
+    for each in street:
+        vo.update(Frame(each.stamp_ns, each.left, each.right))
+    found, sigma = vo.readout_share
+    assert abs(found - share) < 3.0 * sigma < 0.3
+    assert ("rolling shutter" in str(vo.doubt)) == (share > 0.0)
