@@ -218,11 +218,14 @@ class Expectation:
     ) -> Array:
         """T_c_w of a new state, from the best of what was not rejected."""
         begin = self.window.pose(int(np.searchsorted(self.window.stamps, interval[0])))
+        turn = None if ROTATION in failed else self.rotation(interval, new)
         if ODOMETRY in new and ODOMETRY not in failed:
-            return lie.se3_from(new[ODOMETRY].C, new[ODOMETRY].r) @ begin
+            # Mostly this is the solution, to first order: then one step is enough.
+            motion = self._calibrated(new[ODOMETRY].motion)
+            motion = motion if turn is None else motion.given(turn)
+            return lie.se3_from(motion.C, motion.r) @ begin
         guess = self.pose_at(interval[1])
-        turn = self.rotation(interval, new)
-        if turn is not None and ROTATION not in failed:
+        if turn is not None:
             position = -guess[:3, :3].T @ guess[:3, 3]
             C = turn.C @ begin[:3, :3]
             guess = lie.se3_from(C, -C @ position)

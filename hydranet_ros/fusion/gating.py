@@ -21,6 +21,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 import numpy as np
+from scipy.linalg.lapack import dposv
 from scipy.special import chdtrc, chdtri, gammaln
 
 from hydranet_ros.fusion.arrival import IMU, ODOMETRY, ROTATION
@@ -93,7 +94,10 @@ class RelativeMotion:
 
     def given(self, turn: Turn) -> RelativeMotion:
         """The motion once a rotation has been measured too."""
-        gain = np.linalg.solve(self.turn.covariance + turn.covariance, self.covariance[3:]).T
+        _, solved, failed = dposv(self.covariance[3:, 3:] + turn.covariance, self.covariance[3:])
+        if failed:
+            raise np.linalg.LinAlgError("the covariances of a turn are not positive definite")
+        gain = solved.T
         xi = gain @ lie.so3_log(turn.C @ self.C.T)
         pose = lie.se3_exp(xi) @ lie.se3_from(self.C, self.r)
         covariance = self.covariance - gain @ self.covariance[3:]
