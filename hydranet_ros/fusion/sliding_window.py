@@ -296,7 +296,12 @@ class SlidingWindowFusion:
         prior, odometry = self.expects.motion(interval), self.expects.odometry(interval, new)
         rotation = self.expects.rotation(interval, new, prior if odometry is None else odometry)
         imu, motion = self.expects.imu(interval), None if odometry is None else odometry.turn
-        wrong = outvoted(motion, rotation, imu, self.gate.rotation.gate)
+        wheels = self.config.odometry == "wheels"
+        wrong = outvoted(motion, rotation, imu, self.gate.rotation.gate, wheels)
+        if imu is not None and motion is not None and rotation is not None:
+            self.gate.count_vote(against_imu=wrong == IMU)
+        if imu is not None and self.gate.imu_is_doubtful:
+            wrong = IMU
         if wrong == IMU:
             self._refused[interval] = f"{IMU}: disagrees with odometry and rotation"
             prior = self.expects.motion(interval, with_imu=False)
