@@ -197,7 +197,10 @@ class Expectation:
         assumed = self.window.noise.velocity_walk[:3]
         walk = assumed if self._walk is None else self._walk
         covariance = prior.covariance.copy()
-        covariance[:3, :3] += np.diag((walk - assumed) * gain)
+        covariance[:3, :3] -= np.diag(assumed * gain)
+        shown = np.array([self.config.odometry_model.step_share**0.5] * 3 + [1.0] * 3)
+        covariance = shown[:, None] * covariance * shown
+        covariance[:3, :3] += np.diag(walk * gain)
         apart = prior.to(motion).difference[:3] ** 2
         noise = np.diagonal(covariance)[:3] - walk * gain + np.diagonal(motion.covariance)[:3]
         seen = np.minimum((apart - noise) / gain, 20.0 * assumed)  # one jump is no habit
