@@ -35,7 +35,7 @@ NODES = ("hydranet_node", "stereo_vo_node", "fusion_node", "player_node", "recor
 ALIKE = 0.75
 
 # What the nodes of this package have between them. A file may set all of it for all nodes (`/**`).
-SECTIONS = {"autostart", "threads", "input", "gyro", "vo", "frames", "path"} | {
+SECTIONS = {"autostart", "threads", "input", "imu", "gyro", "vo", "frames", "path"} | {
     *("odometry", "fusion", "output"),
 }
 QOS_OVERRIDES = "qos_overrides."  # declared by rclpy when a topic is opened
