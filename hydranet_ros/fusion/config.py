@@ -43,8 +43,10 @@ class FusionConfig(Configuration):
     )
     max_gap_s: float = setting(2.0, "longest time that the last velocity is carried on", 1e-3)
 
-    own: OdometryModel = section(OdometryModel, scale=1.0, floor_m=0.0, floor_deg=0.0)
-    visual: OdometryModel = section(OdometryModel, drift_deg_s=0.11)
+    own: OdometryModel = section(
+        OdometryModel, scale=1.0, floor_m=0.0, floor_deg=0.0, step_share=0.045
+    )
+    visual: OdometryModel = section(OdometryModel, drift_deg_s=0.11, step_share=0.16)
     wheels: OdometryModel = section(
         OdometryModel,
         scale=1.0,
@@ -53,10 +55,10 @@ class FusionConfig(Configuration):
         turn_share=0.03,
         distance_share=0.02,
     )
-    gyro: RotationModel = section(RotationModel)
-    gyro_beside_own: RotationModel = section(RotationModel, inflation=8.0)
+    gyro: RotationModel = section(RotationModel, step_share=0.16)
+    gyro_beside_own: RotationModel = section(RotationModel, inflation=8.0, step_share=0.045)
     hydranet: RotationModel = section(
-        RotationModel, inflation=16.0, scale_noise=0.5, bias_sigma_deg_s=0.3
+        RotationModel, inflation=16.0, scale_noise=0.5, bias_sigma_deg_s=0.3, step_share=0.16
     )
     planar: bool = setting(
         True, "wheels roll on ground: z, roll and pitch are held softly, slopes allowed"

@@ -197,7 +197,10 @@ class Expectation:
         assumed = self.window.noise.velocity_walk[:3]
         walk = assumed if self._walk is None else self._walk
         covariance = prior.covariance.copy()
-        covariance[:3, :3] += np.diag((walk - assumed) * gain)
+        covariance[:3, :3] -= np.diag(assumed * gain)
+        shown = np.array([self.config.odometry_model.step_share**0.5] * 3 + [1.0] * 3)
+        covariance = shown[:, None] * covariance * shown
+        covariance[:3, :3] += np.diag(walk * gain)
         apart = prior.to(motion).difference[:3] ** 2
         noise = np.diagonal(covariance)[:3] - walk * gain + np.diagonal(motion.covariance)[:3]
         seen = np.minimum((apart - noise) / gain, 20.0 * assumed)  # one jump is no habit
@@ -218,11 +221,14 @@ class Expectation:
     ) -> Array:
         """T_c_w of a new state, from the best of what was not rejected."""
         begin = self.window.pose(int(np.searchsorted(self.window.stamps, interval[0])))
+        turn = None if ROTATION in failed else self.rotation(interval, new)
         if ODOMETRY in new and ODOMETRY not in failed:
-            return lie.se3_from(new[ODOMETRY].C, new[ODOMETRY].r) @ begin
+            # Mostly this is the solution, to first order: then one step is enough.
+            motion = self._calibrated(new[ODOMETRY].motion)
+            motion = motion if turn is None else motion.given(turn)
+            return lie.se3_from(motion.C, motion.r) @ begin
         guess = self.pose_at(interval[1])
-        turn = self.rotation(interval, new)
-        if turn is not None and ROTATION not in failed:
+        if turn is not None:
             position = -guess[:3, :3].T @ guess[:3, 3]
             C = turn.C @ begin[:3, :3]
             guess = lie.se3_from(C, -C @ position)

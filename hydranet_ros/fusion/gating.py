@@ -21,6 +21,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 import numpy as np
+from scipy.linalg.lapack import dposv
 from scipy.special import chdtrc, chdtri, gammaln
 
 from hydranet_ros.fusion.arrival import IMU, ODOMETRY, ROTATION
@@ -28,6 +29,7 @@ from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.lie import Array
 
 HISTORY = 100
+FEW_VOTES = 20
 # Wheels that slip may slide this far in a step, also where they do not turn.
 SLIP_M = 0.02
 
@@ -93,7 +95,10 @@ class RelativeMotion:
 
     def given(self, turn: Turn) -> RelativeMotion:
         """The motion once a rotation has been measured too."""
-        gain = np.linalg.solve(self.turn.covariance + turn.covariance, self.covariance[3:]).T
+        _, solved, failed = dposv(self.covariance[3:, 3:] + turn.covariance, self.covariance[3:])
+        if failed:
+            raise np.linalg.LinAlgError("the covariances of a turn are not positive definite")
+        gain = solved.T
         xi = gain @ lie.so3_log(turn.C @ self.C.T)
         pose = lie.se3_exp(xi) @ lie.se3_from(self.C, self.r)
         covariance = self.covariance - gain @ self.covariance[3:]
@@ -160,6 +165,7 @@ class Gate:
         self.odometry = SourceStatistics(6, probability, patience)
         self.rotation = SourceStatistics(3, probability, patience)
         self.slips = 0
+        self._against_imu: deque[bool] = deque(maxlen=FEW_VOTES)
 
     def apply(self, probability: float, patience: int) -> None:
         """Take other settings; the statistics stay."""
@@ -221,6 +227,15 @@ class Gate:
             found[ROTATION] = self._without(turn, odometry, prior).to(turn)
         return found
 
+    def count_vote(self, *, against_imu: bool) -> None:
+        """Count a vote of odometry and rotation on the IMU."""
+        self._against_imu.append(against_imu)
+
+    @property
+    def imu_is_doubtful(self) -> bool:
+        """Whether the IMU was outvoted in half of the last votes: wrong axes, or broken."""
+        return sum(self._against_imu) >= FEW_VOTES // 2
+
     def _reason(self, rejected: str, beyond: list[str], values: dict[str, float]) -> str:
         tested = rejected if rejected in beyond else beyond[0]
         reason = f"NIS {values[tested]:.3g}, gate {self[tested].gate:.3g}"
@@ -240,17 +255,17 @@ class Gate:
 
 
 def outvoted(
-    odometry: Turn | None, rotation: Turn | None, imu: Turn | None, gate: float
+    odometry: Turn | None, rotation: Turn | None, imu: Turn | None, gate: float, wheels: bool
 ) -> str | None:
     """Which of three turns over one interval two others contradict that agree; None: none.
 
-    Odometry that only an IMU contradicts is outvoted too: wheels slip, a gyro does not.
+    Wheels that only an IMU contradicts are outvoted too: they slip, a gyro does not.
     """
     if imu is None or odometry is None:
         return None
     slips = odometry.to(imu).nis > gate
     if rotation is None:
-        return ODOMETRY if slips else None
+        return ODOMETRY if slips and wheels else None
     strays = rotation.to(imu).nis > gate
     agree = odometry.to(rotation).nis <= gate
     if slips and strays and agree:

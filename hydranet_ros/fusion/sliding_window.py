@@ -24,34 +24,30 @@ Its bias is a state from its first sample on.
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 
 from hydranet_ros.fusion.arrival import IMU, ODOMETRY, ROTATION, Measurement, source_of
-from hydranet_ros.fusion.calibration import HELD
 from hydranet_ros.fusion.config import FusionConfig
 from hydranet_ros.fusion.edges import Edge, FusedState, Interval, Rejection, make_edge, rejection
 from hydranet_ros.fusion.expectation import Expectation, Known
 from hydranet_ros.fusion.gating import Gate, outvoted, widened
-from hydranet_ros.fusion.imu import GRAVITY_S, ImuBuffer, ImuSample
-from hydranet_ros.fusion.normal_equations import Kernel
+from hydranet_ros.fusion.imu import ImuBuffer, ImuSample
+from hydranet_ros.fusion.inertial import hold, take_imu
 from hydranet_ros.fusion.solution import solution
-from hydranet_ros.fusion.standing import held
-from hydranet_ros.fusion.window import Window, WindowNoise
+from hydranet_ros.fusion.start import (
+    ORIGIN_SIGMA,
+    RESTART_SIGMA,
+    START_SPEED,
+    assumptions,
+    first_variances,
+)
+from hydranet_ros.fusion.window import Window
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.estimates import RelativePose
 from hydranet_ros.geometry.lie import Array
 from hydranet_ros.geometry.stamps import nearest
 
-# The first pose is the origin by definition; this only keeps the equations well conditioned.
-ORIGIN_SIGMA = 1e-6
-# After stamps went back, the pose is within this of where it was (m, rad): nothing is known.
-RESTART_SIGMA = np.array([100.0] * 3 + [np.pi] * 3)
-# Before any visual odometry, the speed is within this (m/s, rad/s).
-START_SPEED = np.array([30.0] * 3 + [3.0] * 3)
-# Where there is no bias but a place for it, it is held to this, in rad/s and per root second.
-NO_BIAS = 1e-7
 DUPLICATE = "there is one of this interval already"
 
 
@@ -98,7 +94,7 @@ class SlidingWindowFusion:
                 self._carry_over()
             self._begin()
             return
-        self.window.noise, *kernels = self._assumptions()
+        self.window.noise, *kernels = assumptions(self.config)
         self.window.pose_kernel, self.window.rotation_kernel = kernels
         self.expects.config = config
         self.gate.apply(config.gate_probability, config.max_consecutive_rejections)
@@ -110,7 +106,7 @@ class SlidingWindowFusion:
     def _begin(self) -> None:
         """An empty window, which will start at `_T_w_c` with `_Sigma_c_w`."""
         c = self.config
-        self.window = Window(*self._assumptions(), c.with_bias, c.with_scales)
+        self.window = Window(*assumptions(self.config), c.with_bias, c.with_scales)
         self.gate = Gate(c.gate_probability, c.max_consecutive_rejections)
         self._edges: dict[tuple[str, Interval], Edge] = {}
         self._refused: dict[Interval, str] = {}  # what the IMU says of these is not used, and why
@@ -128,23 +124,6 @@ class SlidingWindowFusion:
         self.expects = Expectation(c, self.window, self._edges, self.imu, known)
         if len(self.imu):
             self._add_imu()
-
-    def _assumptions(self) -> tuple[WindowNoise, Kernel, Kernel]:
-        c = self.config
-        angular = np.deg2rad(c.angular_acceleration_deg)
-        noise = WindowNoise(
-            velocity_walk=np.array([c.acceleration**2] * 3 + [angular**2] * 3),
-            bias_walk=float(np.deg2rad(c.rotation_model.bias_walk_deg_s) ** 2)
-            if c.with_bias
-            else NO_BIAS**2,
-            scale_walk=c.calibration.walk if c.with_scales else np.full(3, (0.1 * HELD) ** 2),
-            start_velocity=START_SPEED**2,
-            max_gap_s=c.max_gap_s,
-            imu_walk=float(np.deg2rad(c.imu.bias_walk_deg_s) ** 2),
-            vertical=float(np.deg2rad(c.imu.gravity_sigma_deg) ** 2),
-        )
-        odometry = Kernel(c.odometry_kernel, c.kernel_sigma)
-        return noise, odometry, Kernel(c.rotation_kernel, c.kernel_sigma)
 
     @property
     def started(self) -> bool:
@@ -207,9 +186,8 @@ class SlidingWindowFusion:
 
     def _solve(self, nis: dict[str, float], rejected: tuple[Rejection, ...]) -> FusedState:
         """Optimise, and let go of the states that the window has no room for."""
-        if self.window.dimension == 15:
-            self._take_imu()
-        still = self._hold()
+        take_imu(self.window, self.imu, self._refused)
+        still = self.config.hold_still and hold(self.window, self.expects)
         self.window.optimise(self.config.max_iterations)
         found = solution(self.window, self.expects.known, self._Sigma_c_w, nis, rejected)
         state, self.expects.known = replace(found[0], still=still), found[1]
@@ -268,44 +246,10 @@ class SlidingWindowFusion:
     def _add_imu(self) -> None:
         """Make room for its bias."""
         if self.window.dimension < 15:
-            self.window.add_imu(self._variances())
-            self.expects.known.Sigma_imu = np.diag(self._variances()[6:])
-
-    def _take_imu(self) -> None:
-        """Give neighbouring states what the IMU says of their interval, once it does."""
-        window = self.window
-        neighbours = list(pairwise(window.stamps.tolist()))
-        for cut in window.turns.keys() - set(neighbours):
-            del window.turns[cut]
-        for i, interval in enumerate(neighbours):
-            inside = any(a <= interval[0] and interval[1] <= b for a, b in self._refused)
-            if interval not in window.turns and not inside:
-                turn = self.imu.turn(*interval, window.states.i[i])
-                if turn is not None:
-                    window.turns[interval] = turn
-        newest = int(window.stamps[-1])
-        last = max(window.verticals, default=0)
-        if newest - last >= GRAVITY_S * 1e9:
-            up = self.imu.vertical(newest)
-            if up is not None and window.up_w is None:
-                window.up_w = window.states.C[-1].T @ up
-            elif up is not None:
-                window.verticals[newest] = up
-
-    # --- standing still --------------------------------------------------------------------------
-
-    def _hold(self) -> bool:
-        """Tie the newest two states together where the vehicle stands."""
-        window = self.window
-        for cut in window.stills.keys() - set(pairwise(window.stamps.tolist())):
-            del window.stills[cut]
-        if len(window) < 2 or not self.config.hold_still:
-            return False
-        begin, end = (int(stamp) for stamp in window.stamps[-2:])
-        variances = held(*self.expects.votes_of_rest((begin, end)), (end - begin) * 1e-9)
-        if len(variances):
-            window.stills[begin, end] = variances
-        return bool(len(variances))
+            self.window.add_imu(first_variances(self.config, len(self.imu) > 0))
+            self.expects.known.Sigma_imu = np.diag(
+                first_variances(self.config, len(self.imu) > 0)[6:]
+            )
 
     # --- from measurements to edges --------------------------------------------------------------
 
@@ -352,7 +296,12 @@ class SlidingWindowFusion:
         prior, odometry = self.expects.motion(interval), self.expects.odometry(interval, new)
         rotation = self.expects.rotation(interval, new, prior if odometry is None else odometry)
         imu, motion = self.expects.imu(interval), None if odometry is None else odometry.turn
-        wrong = outvoted(motion, rotation, imu, self.gate.rotation.gate)
+        wheels = self.config.odometry == "wheels"
+        wrong = outvoted(motion, rotation, imu, self.gate.rotation.gate, wheels)
+        if imu is not None and motion is not None and rotation is not None:
+            self.gate.count_vote(against_imu=wrong == IMU)
+        if imu is not None and self.gate.imu_is_doubtful:
+            wrong = IMU
         if wrong == IMU:
             self._refused[interval] = f"{IMU}: disagrees with odometry and rotation"
             prior = self.expects.motion(interval, with_imu=False)
@@ -413,18 +362,8 @@ class SlidingWindowFusion:
         size = self.window.dimension
         covariance = np.zeros((size, size))
         covariance[:6, :6] = self._Sigma_c_w
-        covariance[6:, 6:] = np.diag(self._variances()[: size - 6])
+        covariance[6:, 6:] = np.diag(first_variances(self.config, len(self.imu) > 0)[: size - 6])
         self.window.start(stamp, lie.se3_inverse(self._T_w_c), covariance)
-
-    def _variances(self) -> Array:
-        """(9,) of bias, scales and bias of the IMU before anything is measured."""
-        c = self.config
-        bias = np.deg2rad(c.rotation_model.bias_sigma_deg_s) if c.with_bias else NO_BIAS
-        scales = c.calibration.sigmas if c.with_scales else np.full(3, HELD)
-        if len(self.imu) and c.with_scales:  # then a wide prior costs nothing
-            scales[0] = max(scales[0], c.calibration.nominal_sigma)
-        imu = np.deg2rad(c.imu.bias_sigma_deg_s)
-        return np.concatenate([np.full(3, bias), scales, np.full(3, imu)]) ** 2
 
     def _first_odometry(self, edges: dict[Interval, dict[str, Edge]]) -> int | None:
         """Where odometry begins, if there were only rotations before it."""

@@ -50,8 +50,12 @@ class Edges(NamedTuple):
 
     def plus(self, stamps: tuple[int, int], C: Array, r: Array, information: Array) -> Edges:
         """These edges and one more."""
-        new = (np.array([stamps], np.int64), C[None], r[None], information[None])
-        return Edges(*(np.concatenate(pair) for pair in zip(self, new, strict=True)))
+        return Edges(
+            np.concatenate([self.stamps, np.array([stamps], np.int64)]),
+            np.concatenate([self.C, C[None]]),
+            np.concatenate([self.r, r[None]]),
+            np.concatenate([self.information, information[None]]),
+        )
 
     def where(self, keep: NDArray[np.bool_]) -> Edges:
         """The edges that `keep` names."""
@@ -148,11 +152,14 @@ class Window:
         at = int(np.searchsorted(self.stamps, stamp))
         if at < self.covered:
             raise ValueError(f"there is no place for a state at {stamp} ns before the prior")
-        before = (part[at - 1 : at] for part in (self.states.b, self.states.s, self.states.i))
-        new = States(T_c_w[None, :3, :3], T_c_w[None, :3, 3], *before)
+        s, before = self.states, slice(at - 1, at)
+        new = (T_c_w[None, :3, :3], T_c_w[None, :3, 3], s.b[before], s.s[before], s.i[before])
         self.stamps = np.concatenate([self.stamps[:at], [stamp], self.stamps[at:]])
+        if at == len(s.r):  # as most are
+            self.states = States(*[np.concatenate(pair) for pair in zip(s, new, strict=True)])
+            return
         self.states = States(
-            *(np.concatenate([s[:at], n, s[at:]]) for s, n in zip(self.states, new, strict=True))
+            *[np.concatenate([o[:at], n, o[at:]]) for o, n in zip(s, new, strict=True)]
         )
 
     def add_imu(self, variances: Array) -> None:
@@ -383,13 +390,11 @@ class Window:
         oldest: list[tuple[Index, Array, Array]] = []
         reach = self.covered
         for block, part in zip(self._layout.blocks, self._solution.parts, strict=True):
-            touching = block.states[:, 0] == 0
-            if touching.any():
-                columns = block.columns_of(d)[touching]
-                oldest += zip(
-                    columns, part.hessian[touching], part.gradient[touching], strict=True
-                )
-                reach = max(reach, int(block.states[touching].max()) + 1)
+            columns = None
+            for row in np.flatnonzero(block.states[:, 0] == 0).tolist():
+                columns = block.columns_of(d) if columns is None else columns
+                oldest.append((columns[row], part.hessian[row], part.gradient[row]))
+                reach = max(reach, int(block.states[row, -1]) + 1)
         hessian, gradient = np.zeros((reach * d, reach * d)), np.zeros(reach * d)
         for edge_columns, edge_hessian, edge_gradient in oldest:
             hessian[edge_columns[:, None], edge_columns] += edge_hessian
@@ -398,9 +403,9 @@ class Window:
         covered = len(self.prior.gradient)
         hessian[:covered, :covered] += self.prior.hessian
         gradient[:covered] += self.prior.gradient
-        _, solved, failed = dposv(
-            hessian[:d, :d], np.column_stack([hessian[:d, d:], gradient[:d]])
-        )
+        right = np.empty((d, len(gradient) - d + 1))
+        right[:, :-1], right[:, -1] = hessian[:d, d:], gradient[:d]
+        _, solved, failed = dposv(hessian[:d, :d], right)
         if failed:
             raise ValueError("the oldest state is not observable: it cannot be marginalised")
         remaining = hessian[d:, d:] - hessian[d:, :d] @ solved[:, :-1]
@@ -410,14 +415,14 @@ class Window:
         self._fresh = False
 
     def _drop_oldest(self) -> None:
-        oldest = self.stamps[0]
-        if not self.unmeasured()[0]:
-            self._measured_until = int(self.stamps[1])
+        pair = oldest, second = int(self.stamps[0]), int(self.stamps[1])
+        if self.poses.between(pair).any():
+            self._measured_until = second
         self.poses = self.poses.where(self.poses.stamps[:, 0] != oldest)
         self.rotations = self.rotations.where(self.rotations.stamps[:, 0] != oldest)
-        self.turns = {key: edge for key, edge in self.turns.items() if key[0] != oldest}
-        self.stills = {key: each for key, each in self.stills.items() if key[0] != oldest}
-        self.verticals.pop(int(oldest), None)
+        self.turns.pop(pair, None)
+        self.stills.pop(pair, None)
+        self.verticals.pop(oldest, None)
         self.stamps = self.stamps[1:]
         self.states = States(*(part[1:] for part in self.states))
         self._solution = None

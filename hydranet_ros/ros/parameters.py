@@ -39,17 +39,8 @@ ALIKE = 0.75
 
 # What the nodes of this package have between them. A file may set all of it for all nodes (`/**`).
 SECTIONS = {
-    "nodes",
-    "autostart",
-    "threads",
-    "cameras",
-    "input",
-    "gyro",
-    "vo",
-    "frames",
-    "path",
-} | {
-    *("odometry", "fusion", "output", "rgbd"),
+    *("nodes", "autostart", "threads", "cameras", "input", "rgbd", "imu", "gyro", "vo"),
+    *("frames", "path", "odometry", "fusion", "output"),
 }
 QOS_OVERRIDES = "qos_overrides."  # declared by rclpy when a topic is opened
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from hydranet_ros.fusion.config import FusionConfig
-from hydranet_ros.fusion.error_models import RotationModel
+from hydranet_ros.fusion.error_models import OdometryModel, RotationModel
 from hydranet_ros.fusion.normal_equations import Kernel
 from hydranet_ros.fusion.window import Window, WindowNoise
 from hydranet_ros.geometry import lie
@@ -21,6 +21,7 @@ NO_KERNEL = Kernel("none", 1.0)
 # A window that takes every covariance as it is.
 HONEST = {
     "odometry": "own",
+    "own": OdometryModel(scale=1.0, floor_m=0.0, floor_deg=0.0),
     "odometry_kernel": "none",
     "rotation": "hydranet",
     "hydranet": RotationModel(floor_deg=0.0, inflation=1.0, scale_noise=0.0, bias_sigma_deg_s=0.3),

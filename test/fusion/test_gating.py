@@ -302,7 +302,7 @@ def test_a_long_rotation_that_disagrees_with_good_vo_is_rejected() -> None:
 def test_a_source_is_believed_again_after_so_many_rejections() -> None:
     """The motion really did change: VO says so again and again, nobody else speaks."""
     config = FusionConfig(
-        **HONEST, own=OdometryModel(1.0, 0.01, 0.0), max_consecutive_rejections=4
+        **{**HONEST, "own": OdometryModel(1.0, 0.01, 0.0)}, max_consecutive_rejections=4
     )
     fusion = SlidingWindowFusion(config)
     slow, fast = lie.se3_exp([0, 0, -0.1, 0, 0, 0]), lie.se3_exp([0, 0, -30.0, 0, 0, 0])

@@ -263,6 +263,8 @@ def test_an_imu_in_wrong_axes_is_outvoted() -> None:
     robot.fusion.add_imu = lambda sample, _: add(sample, swap)  # type: ignore[method-assign]
     robot.drive(4.0, 0.3, 0.6)
     assert robot.turned_deg < 5.0  # of 137
+    robot.drive(3.0, 0.3, 0.6, camera=False)
+    assert robot.turned_deg < 8.0  # of 240: the wheels alone go on, nobody asks it again
 
 
 def test_gravity_holds_roll_and_pitch() -> None:
