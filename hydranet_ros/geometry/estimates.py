@@ -223,12 +223,18 @@ def _lasting_growth(seconds: float, lasting_s: float) -> float:
 
 @dataclass(frozen=True, eq=False)
 class RelativePose:
-    """T_2_1 between two stamps, with the covariance of its left perturbation (rho m, phi rad)."""
+    """T_2_1 between two stamps, with the covariance of its left perturbation (rho m, phi rad).
+
+    `scale_sigma` is the relative standard deviation of the length of the translation that all
+    motions of a source share, as a wrong baseline or a wrong wheel makes it: t = (1 + s) t_true.
+    `Sigma_2_1` allows for it as well. 0 where the source does not tell.
+    """
 
     T_2_1: Array
     Sigma_2_1: Array
     stamp_1_ns: int
     stamp_2_ns: int
+    scale_sigma: float = 0.0
 
     def __post_init__(self) -> None:
         _check_stamps(self.stamp_1_ns, self.stamp_2_ns)
@@ -239,6 +245,8 @@ class RelativePose:
         pose[3] = 0.0, 0.0, 0.0, 1.0
         object.__setattr__(self, "T_2_1", _read_only(pose))
         object.__setattr__(self, "Sigma_2_1", checked_covariance(self.Sigma_2_1, 6, "Sigma_2_1"))
+        if not 0.0 <= self.scale_sigma < np.inf:
+            raise ValueError(f"scale_sigma must be finite and not negative: {self.scale_sigma!r}")
 
     @property
     def seconds(self) -> float:
@@ -257,12 +265,13 @@ class RelativePose:
         return invert_with_covariance(self.T_2_1, self.Sigma_2_1)
 
     def then(self, later: RelativePose) -> RelativePose:
-        """T_3_1 = T_3_2 T_2_1, the two taken as independent."""
+        """T_3_1 = T_3_2 T_2_1, the two taken as independent, of one source."""
         _check_adjoining(self.stamp_2_ns, later.stamp_1_ns)
+        scale = min(self.scale_sigma, later.scale_sigma)  # what both share
         value, covariance = compose_with_covariance(
             later.T_2_1, later.Sigma_2_1, self.T_2_1, self.Sigma_2_1
         )
-        return RelativePose(value, covariance, self.stamp_1_ns, later.stamp_2_ns)
+        return RelativePose(value, covariance, self.stamp_1_ns, later.stamp_2_ns, scale)
 
 
 def _check_adjoining(end_ns: int, start_ns: int) -> None:

@@ -48,8 +48,8 @@ def simulate_wheels(
 ) -> Iterator[RelativePose]:
     """Motions of the camera by wheels below it; `up_c` (3,) is the vehicle's up in its frame.
 
-    Between true poses, and up to a period beyond them, the velocity is constant. The covariance is what a driver would send: of
-    noise alone, and large along the axes that wheels do not know.
+    Between true poses, and up to a period beyond them, the velocity is constant. The covariance is
+    what a driver would send: of noise alone, and large along the axes that wheels do not know.
     """
     rng = np.random.default_rng(config.seed)
     known = np.isfinite(T_w_c).all(axis=(1, 2))
