@@ -12,6 +12,7 @@ so it is Sigma / dt^2 as it stands.
 
 from __future__ import annotations
 
+import re
 from importlib import import_module
 from typing import Any, TypeAlias
 
@@ -134,12 +135,35 @@ def rotation_message(
 
 
 def interval_message(rotation: RelativeRotation, frame: str) -> TimeReference:
-    """The two stamps that a rotation spans: header.stamp is the later one."""
+    """The two stamps that a rotation spans: header.stamp is the later one.
+
+    `source` tells what persists of the covariance, xx xy xz yy yz zz in the axes of the later
+    camera, and for how long: whoever fuses the rotation needs it, and one message less to match.
+    """
+    source = "stamp of the earlier image"
+    if rotation.persistent is not None:
+        part = " ".join(repr(float(rotation.persistent[i, j])) for i, j in _UPPER)
+        source += f"; persistent for {rotation.persistent_s!r} s (rad^2): {part}"
     return TimeReference(
         header=header(rotation.stamp_2_ns, frame),
         time_ref=time_message(rotation.stamp_1_ns),
-        source="stamp of the earlier image",
+        source=source,
     )
+
+
+_UPPER = ((0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (2, 2))
+_PERSISTENT = re.compile(r"; persistent for (\S+) s \(rad\^2\): (\S+(?: \S+){5})")
+
+
+def _persistent(interval: TimeReference) -> tuple[Array | None, float]:
+    """What an interval tells of its rotation's covariance; a ValueError where it is no number."""
+    told = _PERSISTENT.search(interval.source)
+    if told is None:
+        return None, 0.0
+    part = np.zeros((3, 3))
+    for (i, j), word in zip(_UPPER, told[2].split(), strict=True):
+        part[i, j] = part[j, i] = float(word)
+    return part, float(told[1])
 
 
 def rotation_from(message: PoseWithCovarianceStamped, interval: TimeReference) -> RelativeRotation:
@@ -148,7 +172,9 @@ def rotation_from(message: PoseWithCovarianceStamped, interval: TimeReference) -
     full = np.array(message.pose.covariance, dtype=np.float64).reshape(6, 6)
     start, end = stamp_ns(interval.time_ref), stamp_ns(message.header.stamp)
     try:
-        return RelativeRotation(R_1_2.T, R_1_2.T @ full[3:, 3:] @ R_1_2, start, end)
+        part, seconds = _persistent(interval)
+        Sigma_2_1 = R_1_2.T @ full[3:, 3:] @ R_1_2
+        return RelativeRotation(R_1_2.T, Sigma_2_1, start, end, None, part, seconds)
     except ValueError as error:
         raise BadInput("rotation", f"rotation cannot be used: {error}") from None
 

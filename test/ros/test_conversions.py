@@ -9,7 +9,7 @@ pytest.importorskip("rclpy", reason="no ROS 2 here: neither sourced nor from whe
 
 from geometry_msgs.msg import PoseWithCovarianceStamped
 
-from hydranet_ros.errors import HydraNetError
+from hydranet_ros.errors import BadInput, HydraNetError
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.estimates import RelativeRotation, change_frame
 from hydranet_ros.ros import conversions as c
@@ -101,6 +101,22 @@ def test_a_rotation_survives_the_two_messages() -> None:
     assert (back.stamp_1_ns, back.stamp_2_ns) == (START, END)
     np.testing.assert_allclose(back.C_2_1, given.C_2_1, atol=1e-15)
     np.testing.assert_allclose(back.Sigma_2_1, given.Sigma_2_1, rtol=1e-12, atol=1e-18)
+
+
+def test_what_persists_survives_the_interval() -> None:
+    Sigma = np.diag([4e-6, 2e-6, 1e-6]) + 1e-7
+    given = RelativeRotation(lie.so3_exp([0.1, 0.2, 0.3]), Sigma, 5, 9, None, 0.3 * Sigma, 1.5)
+    interval = c.interval_message(given, "camera")
+    back = c.rotation_from(c.rotation_message(given, "camera"), interval)
+    assert back.persistent is not None
+    np.testing.assert_array_equal(back.persistent, given.persistent)
+    assert back.persistent_s == 1.5
+    for bad in ("nan", "1e9", "x"):
+        interval.source = f"; persistent for 1.5 s (rad^2): {bad} 0 0 1e-9 0 1e-9"
+        with pytest.raises(BadInput, match="rotation cannot be used"):
+            c.rotation_from(c.rotation_message(given, "camera"), interval)
+    interval.source = "somebody else's"
+    assert c.rotation_from(c.rotation_message(given, "camera"), interval).persistent is None
 
 
 def test_the_parts_of_a_covariance_add_up() -> None:

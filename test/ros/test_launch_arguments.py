@@ -57,7 +57,7 @@ def test_what_is_not_given_is_none() -> None:
         (lambda a: a.number("x"), "-1", "must be a number from 0"),
         (lambda a: a.number("x"), "nan", "must be a number"),
         (lambda a: a.number("x"), "inf", "must be a number"),
-        (lambda a: a.device("x"), "tpu", "x:=tpu: must be auto, cpu, cuda or cuda:N"),
+        (lambda a: a.device("x"), "tpu", "x:=tpu: must be auto, numpy, cpu, cuda or cuda:N"),
         (lambda a: a.device("x"), "cuda:one", "must be auto"),
         (lambda a: a.file("x"), "/nope", "x:=/nope: there is no such file"),
         (lambda a: a.source("x"), "/nope", "x:=/nope: there is no such file"),

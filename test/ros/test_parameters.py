@@ -19,6 +19,7 @@ from hydranet_ros.errors import HydraNetError
 from hydranet_ros.fusion.config import FusionConfig
 from hydranet_ros.gyro.visual_gyro import GyroConfig
 from hydranet_ros.ros.fusion_node import FusionNodeConfig
+from hydranet_ros.ros.hydranet_all import AllConfig
 from hydranet_ros.ros.hydranet_node import HydraNetNodeConfig
 from hydranet_ros.ros.parameters import SECTIONS, Parameters
 from hydranet_ros.ros.stereo_vo_node import StereoVONodeConfig
@@ -195,7 +196,7 @@ class TestOnANode:
 
 
 def test_the_sections_of_the_nodes_are_known_to_one_another() -> None:
-    kinds = FusionNodeConfig, HydraNetNodeConfig, StereoVONodeConfig
+    kinds = FusionNodeConfig, HydraNetNodeConfig, StereoVONodeConfig, AllConfig
     assert {item.name for kind in kinds for item in fields(kind)} == SECTIONS
 
 
