@@ -25,26 +25,6 @@ SHORT = 0.9
 LEAST_WAIT_S = 0.05
 
 
-def composed(first: RelativeRotation, second: RelativeRotation) -> RelativeRotation:
-    """C_3_1 with its covariance, of which a persistent part is the same rate error in both."""
-    whole = first.then(second)
-    if first.persistent is None or second.persistent is None:
-        return whole
-    C, times = second.C_2_1, (whole.seconds / first.seconds, whole.seconds / second.seconds)
-    parts = C @ first.persistent @ C.T, second.persistent
-    persistent = 0.5 * (times[0] ** 2 * parts[0] + times[1] ** 2 * parts[1])
-    Sigma = whole.Sigma_2_1 - parts[0] - parts[1] + persistent
-    return RelativeRotation(
-        whole.C_2_1,
-        0.5 * (Sigma + Sigma.T),
-        whole.stamp_1_ns,
-        whole.stamp_2_ns,
-        None,
-        0.5 * (persistent + persistent.T),
-        0.5 * (first.persistent_s + second.persistent_s),
-    )
-
-
 class OwnRates:
     """Measurements in, groups that are ready out: one for each new state."""
 
@@ -91,7 +71,7 @@ class OwnRates:
         if self._rotations:
             last, arrived = self._rotations[-1]
             if last.stamp_2_ns == measurement.stamp_1_ns and self._is_short(last):
-                self._rotations[-1] = composed(last, measurement), arrived
+                self._rotations[-1] = last.then(measurement), arrived
                 return
         self._rotations.append((measurement, self._clock()))
 

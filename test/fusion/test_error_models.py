@@ -5,7 +5,6 @@ import pytest
 
 from hydranet_ros.fusion.config import FusionConfig
 from hydranet_ros.fusion.error_models import OdometryModel, RotationModel
-from hydranet_ros.fusion.rates import composed
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.estimates import RelativePose, RelativeRotation
 
@@ -107,7 +106,7 @@ def test_rotations_that_are_composed_keep_what_persists() -> None:
         RelativeRotation(np.eye(3), white + persistent, a, a + 50, None, persistent, 2.0)
         for a in (0, 50)
     )
-    both = composed(first, second)
-    np.testing.assert_allclose(both.Sigma_2_1, 2.0 * white + 4.0 * persistent)
+    both = first.then(second)
+    np.testing.assert_allclose(both.Sigma_2_1, 2.0 * white + 4.0 * persistent, rtol=1e-6)
     assert both.persistent is not None
-    np.testing.assert_allclose(both.persistent, 4.0 * persistent)
+    np.testing.assert_allclose(both.persistent, 4.0 * persistent, rtol=1e-6)
