@@ -31,7 +31,7 @@ MODULES = sorted(
     for path in PACKAGE.rglob("*.py")
 )
 NODES = sorted(path.stem for path in (PACKAGE / "ros").glob("*_node.py"))
-EXECUTABLES = {"hydranet", *NODES}
+EXECUTABLES = {"hydranet", "hydranet_all", *NODES}
 REQUIRED = {"hydranet_ros", "numpy", "scipy", "cv2", "yaml", "tqdm"}
 # The ROS wheels prepare a process once; a child in another environment has to do it again.
 WHEELS_GUARD = "_ROS_WHEELS_BOOTSTRAP_COMPLETE"
