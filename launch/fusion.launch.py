@@ -39,6 +39,7 @@ from hydranet_ros.ros.environment import (
     LaunchArguments,
     camera_topics,
     fast_dds_profile,
+    together_command,
 )
 from hydranet_ros.ros.parameters import file_parameter, refuse_misspelt
 
@@ -59,6 +60,7 @@ ARGUMENTS = {
     "odometry": "own stereo odometry, somebody's visual odometry, or wheels (own)",
     "transport": "auto, raw or compressed images",
     "config": "file of parameters",
+    "processes": "three, one for each node, or one for all of them (three)",
     "namespace": "of all nodes and of their topics",
     "frame_prefix": "put before odom_frame and base_frame: robot1/",
     "publish_tf": "broadcast odom_frame to base_frame: true or false",
@@ -148,23 +150,61 @@ def nodes(args: LaunchArguments) -> list[Any]:
         for part in ("", "/interval")
     ]
 
-    def node(name: str, remaps: list[tuple[str, str]], *own: dict[str, Any]) -> Node:
-        values = {k: v for each in (everywhere, *own) for k, v in each.items()}
-        return started(name, namespace, config, values, remaps, ended(name, args.flag("keep")))
-
     rectified = {"input.rectified": topics.rectified or None}
     own = {"cameras": "rgbd", **rectified} if depth else {}
-    actions = [
-        node("hydranet_node", topics.remaps, transport, gyro, rectified),
-        node("fusion_node", vo_remap + imu_remap + rotation, frames, fusion),
-    ]
+    working: dict[str, tuple[dict[str, Any], list[tuple[str, str]]]] = {
+        "hydranet_node": ({**transport, **gyro, **rectified}, topics.remaps),
+        "fusion_node": ({**frames, **fusion}, vo_remap + imu_remap + rotation),
+    }
     if odometry == "own":
-        actions.append(node("stereo_vo_node", topics.remaps + vo_remap, transport, frames, own))
+        remaps = topics.remaps + vo_remap
+        working["stereo_vo_node"] = ({**transport, **frames, **own}, remaps)
+    if args.choice("processes", "one", "three") == "one":
+        actions = [together(namespace, config, working, everywhere)]
+    else:
+        actions = [
+            started(name, namespace, config, everywhere | values, remaps)
+            for name, (values, remaps) in working.items()
+        ]
     if bag:
-        actions.append(node("player_node", topics.remaps, player))
+        over = ended("player_node", args.flag("keep"))
+        actions.append(
+            started("player_node", namespace, config, everywhere | player, topics.remaps, over)
+        )
     if shows_rviz(rviz, args):
         actions.append(rviz_node(namespace, prefix))
     return actions
+
+
+def given(values: dict[str, Any]) -> dict[str, Any]:
+    """What was not given, an empty text or None, is left to the file of parameters."""
+    return {key: value for key, value in values.items() if value not in ("", None)}
+
+
+def together(
+    namespace: str,
+    config: str,
+    working: dict[str, tuple[dict[str, Any], list[tuple[str, str]]]],
+    everywhere: dict[str, Any],
+) -> Node:
+    """All nodes in one process."""
+    command = together_command(
+        {
+            name: (given(everywhere | each), dict(remaps))
+            for name, (each, remaps) in working.items()
+        }
+    )
+    return Node(
+        executable="python3",
+        arguments=["-m", "hydranet_ros.ros.hydranet_all"],
+        exec_name="hydranet_all",
+        namespace=namespace,
+        output="screen",
+        parameters=[config],
+        ros_arguments=command[command.index("--ros-args") + 1 :],
+        additional_env={LAUNCHED: str(os.getpid())},
+        on_exit=ended("hydranet_all"),
+    )
 
 
 def started(
@@ -173,16 +213,12 @@ def started(
     config: str,
     values: dict[str, Any],
     remaps: list[tuple[str, str]],
-    on_exit: Callable[[Any, LaunchContext], Any],
+    on_exit: Callable[[Any, LaunchContext], Any] | None = None,
 ) -> Node:
-    """A node of this package, with the python3 of the environment: it has torch.
-
-    What was not given, an empty text or None, is left to the file of parameters.
-    """
+    """A node of this package, with the python3 of the environment: it may have torch."""
     chosen = {
         key: ParameterValue(value, value_type=str) if isinstance(value, str) else value
-        for key, value in values.items()
-        if value not in ("", None)
+        for key, value in given(values).items()
     }
     return Node(
         executable="python3",
@@ -194,7 +230,7 @@ def started(
         parameters=[config, chosen] if chosen else [config],
         remappings=remaps,
         additional_env={LAUNCHED: str(os.getpid())},
-        on_exit=on_exit,
+        on_exit=on_exit or ended(name),
     )
 
 

@@ -154,24 +154,36 @@ def test_the_arguments_are_declared(launched: Any) -> None:
     wanted |= {
         f"{side}_{topic}" for side in ("left", "right") for topic in ("image", "camera_info")
     }
-    wanted |= {"namespace", "frame_prefix", "publish_tf", "extrinsics", "start", "loop", "keep"}
+    wanted |= {
+        "namespace",
+        "frame_prefix",
+        "publish_tf",
+        "extrinsics",
+        "start",
+        "loop",
+        "keep",
+        "processes",
+    }
     assert declared >= wanted
     replay = {each.name for each in launched("kitti_replay.launch.py").get_launch_arguments()}
     assert replay >= {"source", "rate", "rviz", "device", "config", "keep", "loop", "start"}
 
 
+@pytest.mark.parametrize("processes", ["three", "one"])
 def test_a_launch_connects_the_nodes_and_ends_them(
-    launched: Any, weights: Path, tmp_path: Path
+    launched: Any, weights: Path, tmp_path: Path, processes: str
 ) -> None:
     bench = Bench("launch_test")
     path, log = str(ROOT / "launch" / "fusion.launch.py"), tmp_path / "log"
     given = [f"weights:={weights}", "left:=/cameras/l", "right:=/cameras/r", "odom:=/my_vo"]
+    given += [f"processes:={processes}", f"namespace:={processes}"]
     with log.open("wb") as out:
         process = subprocess.Popen(
             [sys.executable, "-c", RUN, path, *given], stdout=out, stderr=subprocess.STDOUT
         )
-    expected = {"/cameras/l/image_rect": 2, "/cameras/r/camera_info": 2, "/my_vo": 1}
-    expected |= {"/hydranet_node/relative_rotation/interval": 1}
+    hearers = 1 if processes == "one" else 2
+    expected = {"/cameras/l/image_rect": hearers, "/cameras/r/camera_info": hearers, "/my_vo": 1}
+    expected |= {f"/{processes}/hydranet_node/relative_rotation/interval": 1}
     count = bench.node.count_subscribers
     try:
         for topic, listeners in expected.items():
