@@ -19,6 +19,8 @@ from ros_nodes import Bench, add_options, running
 from hydranet_ros.datasets.source import open_source
 from hydranet_ros.geometry.camera import Frame
 
+LEAD, LEAD_HZ = 5, 5.0
+
 
 @dataclass(frozen=True)
 class Row:
@@ -34,13 +36,15 @@ class Row:
 
 
 def measure(bench: Bench, frames: list[Frame], rate_hz: float, start_ns: int) -> Row:
-    """Play all frames at a rate; a gap before them makes every node start again."""
+    """Play all frames at a rate, after some that make every node start again after the gap."""
     step = round(1e9 / rate_hz)
+    lead = [(start_ns + i * step, frame) for i, frame in enumerate(frames[:LEAD])]
+    bench.play(lead, LEAD_HZ)
     before = {name: bench.done(name) for name in ("hydranet_node", "stereo_vo_node")}
-    stamped = [(start_ns + i * step, frame) for i, frame in enumerate(frames)]
+    stamped = [(start_ns + (LEAD + i) * step, frame) for i, frame in enumerate(frames)]
     playback = bench.play(stamped, rate_hz)
     gyro, vo = (len(frames) - (bench.done(name) - count) for name, count in before.items())
-    fused = len(frames) - 1 - len(playback.latencies_s)
+    fused = len(frames) - len(playback.latencies_s)
     p50, p95 = playback.percentile_ms(50), playback.percentile_ms(95)
     return Row(rate_hz, gyro, vo, fused, p50, p95, 1e3 * playback.behind_s)
 
