@@ -32,7 +32,8 @@ FASTEST = 1e3
 UNKNOWN = 1e12
 # It is a rule that they agree, if so many of the recent pairs do, and no fewer than this share.
 RECENT, LEAST, LEAST_SHARE = 30, 5, 0.2
-# It is none any more after so many pairs in a row that do not.
+# It is none any more after so many pairs in a row that do not. For as many more, nobody can
+# tell whether poses are good: the twist is not filled in any more, or the poses are wrong.
 BROKEN = 10
 
 
@@ -74,7 +75,7 @@ class TwistAgreement:
 
     def __init__(self) -> None:
         self._recent: deque[bool] = deque(maxlen=RECENT)
-        self._broken = 0
+        self._broken = self._doubted = 0
 
     @property
     def is_rule(self) -> bool:
@@ -87,9 +88,12 @@ class TwistAgreement:
         agree = _agree(last, now, _mean_twist(last, now))
         if agree and _agree(last, now, np.zeros(6)):
             return
+        was_rule = self.is_rule
         self._recent.append(agree)
         self._broken = 0 if agree else self._broken + 1
+        self._doubted = 0 if agree else max(self._doubted - 1, 0)
         if self._broken >= BROKEN:
+            self._doubted = BROKEN if was_rule else self._doubted
             self._recent.clear()
 
     def contradicts(self, last: OdometrySample, now: OdometrySample) -> bool:
@@ -99,12 +103,14 @@ class TwistAgreement:
     def spread(self, last: OdometrySample, now: OdometrySample) -> Array:
         """(6, 6), what to add to a motion's covariance: by how much the two differ.
 
-        Over a gap, and while a pose that hardly moves may be one that nobody fills in.
+        Over a gap, while a pose that hardly moves may be one that nobody fills in, and for a while
+        after they have ceased to agree.
         """
-        twist, dt = _mean_twist(last, now), now.seconds_since(last)
+        # A twist that is no number says nothing: the whole motion is in doubt.
+        twist, dt = np.nan_to_num(_mean_twist(last, now)), now.seconds_since(last)
         moved = np.linalg.norm(se3_log_of(pose_motion(last, now))[:3])
         idle = moved < IDLE_SHARE * np.linalg.norm(twist[:3]) * dt
-        if dt <= BRIEF_S if self.is_rule else not idle:
+        if not self._doubted and (dt <= BRIEF_S if self.is_rule else not idle):
             return np.zeros((6, 6))
         difference = _difference(last, now, twist)
         return np.outer(difference, difference)
