@@ -23,7 +23,7 @@ from hydranet_ros.evaluation.record import (
 )
 from hydranet_ros.evaluation.report import write_report
 from hydranet_ros.evaluation.tables import robot_calibration
-from hydranet_ros.fusion.arrival import ODOMETRY, ROTATION
+from hydranet_ros.fusion.arrival import DEGREES_OF_FREEDOM
 from hydranet_ros.fusion.edges import FusedState, scales
 from hydranet_ros.fusion.fusion import Fusion
 from hydranet_ros.geometry import lie
@@ -39,8 +39,6 @@ from hydranet_ros.stereo_vo.calibration import calibration_text
 FIELD_SIZE = 19, 9
 _AXES = ("xx", "xy", "xz", "yy", "yz", "zz")
 _UPPER = np.triu_indices(3)
-# Of the innovations of a source.
-DEGREES_OF_FREEDOM = {ODOMETRY: 6, ROTATION: 3}
 
 
 class FusedPath:

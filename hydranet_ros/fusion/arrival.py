@@ -19,6 +19,7 @@ from hydranet_ros.geometry.stamps import nearest
 
 Measurement = RelativePose | RelativeRotation
 ODOMETRY, ROTATION = SOURCES = ("odometry", "rotation")
+DEGREES_OF_FREEDOM = {ODOMETRY: 6, ROTATION: 3}  # of the innovations of a source
 IMU = "imu"  # comes at its own rate, and is awaited by nobody
 
 

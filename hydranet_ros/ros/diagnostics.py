@@ -13,7 +13,7 @@ import numpy as np
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 from rclpy.impl.rcutils_logger import RcutilsLogger
 
-from hydranet_ros.fusion.arrival import ODOMETRY, ROTATION
+from hydranet_ros.fusion.arrival import DEGREES_OF_FREEDOM
 from hydranet_ros.fusion.edges import FusedState, scales
 from hydranet_ros.geometry.estimates import RelativeRotation
 from hydranet_ros.ros.qos import QualityConfig
@@ -179,8 +179,7 @@ class PairHealth:
 # --- what estimates tell of themselves -----------------------------------------------------------
 
 
-# Degrees of freedom of the NIS of each source, and where its mean is as it should be, as a share.
-DIMENSIONS = {ODOMETRY: 6, ROTATION: 3}
+# Where the mean NIS of a source is as it should be, as a share of its degrees of freedom.
 LEAST_NIS, MOST_NIS = 0.7, 1.4
 
 
@@ -219,7 +218,7 @@ class FusionHealth:
         for source, recent in self._nis.items():
             mean = float(np.mean(recent))
             values[f"NIS {source}"] = f"{mean:.2f} over {len(recent)}"
-            values[f"confidence of {source}"] = confidence(mean / DIMENSIONS[source])
+            values[f"confidence of {source}"] = confidence(mean / DEGREES_OF_FREEDOM[source])
         return values
 
 

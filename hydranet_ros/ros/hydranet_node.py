@@ -17,7 +17,6 @@ from geometry_msgs.msg import PoseWithCovarianceStamped
 from sensor_msgs.msg import Image, Imu, TimeReference
 
 from hydranet_ros.geometry.estimates import RelativeRotation
-from hydranet_ros.gyro.device import set_threads
 from hydranet_ros.gyro.flow import flow_picture
 from hydranet_ros.gyro.visual_gyro import GyroConfig, GyroLost, VisualGyro, open_predictor
 from hydranet_ros.ros import conversions
@@ -52,7 +51,6 @@ class HydraNetNode(ManagedNode[HydraNetNodeConfig]):
     def configure(self) -> None:
         """Read the weights, open the topics."""
         config = self.config
-        set_threads(config.gyro.threads)
         self._predictor = open_predictor(config.gyro)
         rotation = "~/relative_rotation"
         self._rotation = self.advertise(PoseWithCovarianceStamped, rotation)

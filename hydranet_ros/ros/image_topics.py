@@ -203,11 +203,10 @@ class PairMatcher:
 
     def values(self) -> dict[str, str]:
         """For diagnostics."""
+        sides = "image to depth" if self._depth else "left to right"
         return {
             "unmatched": str(self.unmatched),
-            "image to depth (ms)"
-            if self._depth
-            else "left to right (ms)": f"{1e-6 * self._offset_ns:.3f}",
+            f"{sides} (ms)": f"{1e-6 * self._offset_ns:.3f}",
         }
 
     def add(self, side: int, stamp: int, message: ImageMessage) -> tuple[ImageMessage, ...] | None:
