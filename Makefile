@@ -1,8 +1,10 @@
+# make help                                           this list
 # make test [ROS=kilted|jazzy] [PYTHON=python3.12]    build the environment, run the whole suite
 #           [WORKERS=2]                               in so many processes
 # make test-slow                                      the tests that take minutes
 # make test-faults                                    the whole fault suite, and its table
 # make demo [DEMO='--source DIR']                     the nodes on the simulated street
+# make docs                                           the pages, into docs/_build/html
 # make lint                                           ruff, mypy
 # make env                                            the environment alone
 # make clean                                          remove it
@@ -15,11 +17,11 @@ WORKERS ?= 2
 ifneq ($(ROS_DISTRO),)
   VENV := .venv-sourced-$(ROS_DISTRO)
   VENV_OPTIONS := --system-site-packages
-  EXTRAS := learning,bags,report,test,lint
+  EXTRAS := fast,learning,bags,report,view,docs,test,lint
 else ifneq ($(filter $(ROS),kilted jazzy),)
   VENV := $(if $(filter kilted,$(ROS)),.venv,.venv-$(ROS))
   VENV_OPTIONS :=
-  EXTRAS := $(ROS),learning,bags,report,test,lint
+  EXTRAS := $(ROS),fast,learning,bags,report,view,docs,test,lint
 else
   $(error ROS=$(ROS) is not known: use ROS=kilted or ROS=jazzy, or source a ROS 2 installation)
 endif
@@ -34,7 +36,12 @@ endif
 # The ROS wheels re-execute Python once; a guard inherited from another environment would stop that.
 unexport _ROS_WHEELS_BOOTSTRAP_COMPLETE
 
-.PHONY: env test test-slow test-faults demo lint clean
+.PHONY: help env test test-slow test-faults demo docs lint clean
+
+# What is to be done without a word is to tell what can be done.
+.DEFAULT_GOAL := help
+help:
+	@sed -n '/^#/!q; s/^# \?//p' $(firstword $(MAKEFILE_LIST))
 
 # Files of tests are shared out to WORKERS processes.
 test: $(READY)
@@ -48,6 +55,9 @@ test-faults: $(READY)
 
 demo: $(READY)
 	$(BIN)/hydranet demo $(DEMO)
+
+docs: $(READY)
+	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
 
 lint: $(READY)
 	$(BIN)/ruff check
@@ -73,4 +83,4 @@ $(READY): setup.py constraints.txt
 	touch $@
 
 clean:
-	rm -rf .venv .venv-* build dist *.egg-info
+	rm -rf .venv .venv-* build dist docs/_build *.egg-info

@@ -15,7 +15,7 @@ COMMAND = "hydranet"
 README = Path(__file__).resolve().with_name("README.md")  # colcon may link setup.py alone
 NODES = [
     *("hydranet_node", "stereo_vo_node", "fusion_node", "hydranet_all"),
-    *("player_node", "recorder_node"),
+    *("player_node", "recorder_node", "view_node"),
 ]
 MESSAGES = ["sensor", "geometry", "nav", "std", "visualization", "diagnostic"]
 FOR_COLCON = ("bin", [f"resource/{COMMAND}"])
@@ -109,9 +109,12 @@ setup(
     extras_require={
         "kilted": ros_wheels("9.1.2", "5.5.1"),
         "jazzy": ros_wheels("7.1.6", "5.3.6"),
+        "fast": ["numba>=0.59"],
         "learning": ["torch>=2.4"],
         "bags": ["rosbags>=0.11"],
         "report": ["matplotlib>=3.8"],
+        "view": ["viser>=1.1,<2"],
+        "docs": ["sphinx>=7", "myst-parser>=3", "furo"],
         "test": ["pytest<9", "pytest-xdist", "hypothesis", "transforms3d"],
         "lint": ["ruff", "mypy", "types-PyYAML", "types-tqdm"],
     },

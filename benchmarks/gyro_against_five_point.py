@@ -6,7 +6,8 @@
 Five-point: corners (goodFeaturesToTrack), pyramidal LK forth and back, the essential matrix by
 USAC_MAGSAC with 0.8 px, and of its two rotations the smaller. Errors are over blocks of 1, 10 and
 50 frames in which both have every rotation. A folder with imu.csv and without truth is compared
-with the integrated rates of its IMU. NEES is by summed covariances, and by those of
+with the integrated rates of its IMU, as its images are stamped, and once more with the offset of
+stamps at which the two agree best. NEES is by summed covariances, and by those of
 `RelativeRotation.then`, in which the persistent part adds up as it does. Times are
 medians with one thread, images in memory.
 """
@@ -48,6 +49,7 @@ DOWN_RAD, LEFT_RAD = 0.36, 0.021
 STANDING_NS = 3_000_000_000
 TURNS_DEG = 0.2, 4.0
 DRIVING_COUNTS = 0.5
+OFFSETS_MS = range(-60, 61, 5)
 
 
 class FivePoint:
@@ -180,8 +182,11 @@ def mounting() -> Array:
     return turned
 
 
-def imu_reference(folder: Path, stamps_ns: Array) -> Trajectory:
-    """The camera's orientation at the images, by the IMU's rates less their bias."""
+def imu_reference(folder: Path, stamps_ns: Array, offset_ns: int = 0) -> Trajectory:
+    """The camera's orientation at the images, by the IMU's rates less their bias.
+
+    `offset_ns` is how much earlier than its stamp an image was taken.
+    """
     stamps, rates = read_samples(folder / "imu.csv", 3)
     rates = rates - rates[stamps - stamps[0] < STANDING_NS].mean(axis=0)
     steps = np.diff(stamps) * 1e-9
@@ -191,9 +196,21 @@ def imu_reference(folder: Path, stamps_ns: Array) -> Trajectory:
     for i, turn in enumerate(turns):
         C_w_b[i + 1] = C_w_b[i] @ turn
     imu = Trajectory(lie.se3_from(C_w_b @ mounting(), np.zeros(3)), stamps, "the IMU")
-    T_w_c = imu.at(stamps_ns)
+    T_w_c = imu.at(stamps_ns - offset_ns)
     known = np.flatnonzero(np.isfinite(T_w_c).all(axis=(1, 2)))
     return Trajectory(T_w_c[known], stamps_ns[known], "the IMU")
+
+
+def stamp_offset_ms(folder: Path, source: Source, found: Measured) -> int:
+    """How much earlier than stamped the images were taken, by the least mean error."""
+
+    def error(offset_ms: int) -> float:
+        truth = imu_reference(folder, source.stamps_ns, offset_ms * 1_000_000)
+        C, _, C_imu = on_frames(found.ours, truth, source.stamps_ns)
+        angles = np.linalg.norm(lie.so3_log(C @ lie.so3_inverse(C_imu)), axis=1)
+        return float(np.nanmean(angles))
+
+    return min(OFFSETS_MS, key=error)
 
 
 def robot_figures(
@@ -208,7 +225,16 @@ def robot_figures(
     imu = _base_turns(C_imu[known])
     turning = (np.abs(imu[:, 2]) > TURNS_DEG[0]) & (np.abs(imu[:, 2]) < TURNS_DEG[1])
     straight = driving & (np.abs(imu[:, 2]) <= TURNS_DEG[0])
-    result: dict[str, Any] = {"turns": int(turning.sum()), "straight": int(straight.sum())}
+    offset_ms = stamp_offset_ms(folder, source, found)
+    at_offset = imu_reference(folder, source.stamps_ns, offset_ms * 1_000_000)
+    result: dict[str, Any] = {
+        "turns": int(turning.sum()),
+        "straight": int(straight.sum()),
+        "stamp_offset_ms": offset_ms,
+        "nees_lasting_at_offset": [
+            lasting_nees(found.ours, source, at_offset, length) for length in LENGTHS
+        ],
+    }
     for name, rotations in (("ours", C[known]), ("five_point", five[known])):
         base = _base_turns(rotations)
         yaw, expected = base[turning, 2], imu[turning, 2]
@@ -277,6 +303,12 @@ def table(results: dict[str, dict[str, Any]]) -> str:
     for name, each in results.items():
         for method in ("ours", "five_point") if "robot" in each else ():
             robot = each["robot"]
+            if method == "ours":
+                nees = ", ".join(_text(n, ".1f") for n in robot["nees_lasting_at_offset"])
+                rows.append(
+                    f"\n{name}: images agree best with the IMU {robot['stamp_offset_ms']} ms "
+                    f"before their stamps; NEES with what persists is {nees} then"
+                )
             yaw, scale, mean, median, turns = robot[method].values()
             rows.append(
                 f"\n{name}, {method}: yaw in {robot['turns']} turns, median error {_text(yaw)} "

@@ -58,6 +58,7 @@ REMEDIES = {
     "safetensors": "pip install safetensors",
     "rosbags": "pip install 'hydranet_ros[bags]'",
     "matplotlib": "pip install 'hydranet_ros[report]'",
+    "viser": "pip install 'hydranet_ros[view]'",
     "rclpy": "source a ROS 2 installation, or pip install 'hydranet_ros[kilted]'",
 }
 

@@ -1,4 +1,4 @@
-"""The examples run: code of the README and of docstrings, and every command line that is shown."""
+"""The examples run: code of README, pages and docstrings, and every command line that is shown."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from conftest import ROOT
 
 pytest.importorskip("torch", reason="the visual gyro needs torch")
@@ -22,7 +23,17 @@ from hydranet_ros.cli import __main__ as cli
 from hydranet_ros.geometry.trajectory import write_tum
 from hydranet_ros.gyro.flow import FlowConfig
 
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+GENERATED = ("commands.md", "parameters.md", "python.md")  # of the code; not in a new checkout
+PAGES = {
+    path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
+    for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
+    if path.name not in GENERATED
+}
+CODE = [
+    pytest.param(page, code, id=f"{page}-{number}")
+    for page, text in PAGES.items()
+    for number, code in enumerate(re.findall(r"```python\n(.*?)```", text, re.DOTALL))
+]
 # Modules, or names in modules, with an example in their docstring.
 DOCUMENTED = [
     "hydranet_ros",
@@ -78,9 +89,9 @@ def execute(code: str, where: str, names: dict[str, Any]) -> None:
     exec(compile(code, where, "exec", dont_inherit=True), names)
 
 
-@pytest.mark.parametrize("code", re.findall(r"```python\n(.*?)```", README, re.DOTALL))
-def test_code_of_the_readme_runs(code: str, names: dict[str, Any]) -> None:
-    execute(code, "README.md", names)
+@pytest.mark.parametrize(("page", "code"), CODE)
+def test_code_of_the_pages_runs(page: str, code: str, names: dict[str, Any]) -> None:
+    execute(code, page, names)
     if "for state in" in code:
         assert names["state"].stamp_ns == names["stamp_2_ns"]
 
@@ -115,8 +126,26 @@ def helps() -> str:
     return "\n".join(parser.epilog or "" for parser in actions.choices.values())
 
 
-FENCED = "\n".join(re.findall(r"```bash\n(.*?)```", README, re.DOTALL))
+FENCED = "\n".join(
+    block for text in PAGES.values() for block in re.findall(r"```bash\n(.*?)```", text, re.DOTALL)
+)
 SHOWN = command_lines(FENCED) + command_lines(helps())
+
+
+def test_configurations_of_the_pages_are_yaml() -> None:
+    blocks = [
+        each
+        for text in PAGES.values()
+        for each in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+    ]
+    assert len(blocks) >= 2
+    for block in blocks:
+        (node,) = yaml.safe_load(block).values()
+        assert "ros__parameters" in node
+
+
+def test_the_readme_is_short() -> None:
+    assert len(PAGES["README.md"].split()) <= 800
 
 
 def test_command_lines_are_found() -> None:

@@ -17,12 +17,23 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from hydranet_ros import __version__
-from hydranet_ros.cli import bench, demo, evaluate, experiment, fuse, kitti2bag, play, run, train
+from hydranet_ros.cli import (
+    bench,
+    demo,
+    evaluate,
+    experiment,
+    fuse,
+    kitti2bag,
+    play,
+    run,
+    train,
+    view,
+)
 from hydranet_ros.cli.arguments import Parser
 from hydranet_ros.errors import HydraNetError, printable
 from hydranet_ros.files import remove_unfinished
 
-COMMANDS = (demo, run, fuse, evaluate, train, experiment, kitti2bag, play, bench)
+COMMANDS = (demo, run, fuse, evaluate, view, train, experiment, kitti2bag, play, bench)
 BAD_INPUT, INTERRUPTED, NO_READER = 2, 130, 141
 WORKERS_GRACE_S, GRACE_S = 1.0, 2.5
 
@@ -46,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with _interruptible(ends=arguments is None), _checked_output():
             options = parser().parse_args(_texts(arguments))
             name = f"hydranet {options.command}"
-            options.run(options)
+            code: int | None = options.run(options)
     except HydraNetError as error:
         return _ended(BAD_INPUT, f"{name}: {error}")
     except BrokenPipeError:
@@ -60,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _ended(BAD_INPUT, f"{name}: there is not enough memory for this")
     except KeyboardInterrupt:
         return _ended(INTERRUPTED, f"{name}: interrupted")
-    return 0
+    return code or 0
 
 
 def _texts(arguments: Sequence[str] | None) -> list[str]:

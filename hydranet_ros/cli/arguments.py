@@ -37,12 +37,15 @@ class Parser(argparse.ArgumentParser):
 def add_command(
     commands: Commands,
     name: str,
-    run: Callable[[argparse.Namespace], None],
+    run: Callable[[argparse.Namespace], int | None],
     text: str,
     description: str,
     examples: str,
 ) -> Parser:
-    """Declare a command; its arguments are added to what this returns."""
+    """Declare a command; its arguments are added to what this returns.
+
+    `run` gives the exit code where a result may be judged bad; None is 0.
+    """
     parser: Parser = commands.add_parser(
         name,
         help=text,
@@ -257,6 +260,30 @@ def dumped(options: argparse.Namespace, config: Configuration) -> bool:
 def add_json(parser: Parser) -> None:
     """Declare --json."""
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+
+
+def add_view(parser: Parser) -> None:
+    """Declare --view, --host and --port."""
+    parser.add_argument("--view", action="store_true", help="show it in the browser meanwhile")
+    add_address(parser)
+
+
+def add_address(parser: Parser) -> None:
+    """Declare --host and --port of the page."""
+    parser.add_argument(
+        "--host",
+        default="127.0.0.1",
+        metavar="ADDRESS",
+        help="where the page is served (default: %(default)s, this machine only; 0.0.0.0 lets "
+        "everybody in who reaches it: there is no password)",
+    )
+    parser.add_argument(
+        "--port",
+        type=whole_number(1, 65535),
+        default=8080,
+        metavar="N",
+        help="of the page; the next free one where it is taken (default: %(default)s)",
+    )
 
 
 def add_out(parser: Parser, text: str = "write the results there") -> None:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -165,8 +166,20 @@ RECORDED = {
     "/diagnostics": "diagnostic_msgs/msg/DiagnosticArray",
 }
 AWAITED = ("vo/odometry", "fused/odometry", ROTATION)
-# hydranet_node and stereo_vo_node.
-SUBSCRIBERS = 2
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Nodes by name with their command lines, and the topics (name, type) to be recorded.
+
+    Of `awaited` there is a publisher before anything is played, and so many `subscribers` of the
+    images.
+    """
+
+    nodes: Mapping[str, list[str]]
+    topics: Mapping[str, str]
+    awaited: tuple[str, ...]
+    subscribers: int
 
 
 @dataclass(frozen=True)
@@ -176,36 +189,37 @@ class Session:
     logs: Path
     rate: float
     seconds: float
-    config: DemoConfig
+    stage: Stage
 
 
 def run_nodes(session: Session, played: Path, recorded: Path) -> None:
     """Play one bag through the nodes and record what they publish into another."""
-    lasting_s = session.seconds / session.rate
+    lasting_s, stage = session.seconds / session.rate, session.stage
     with ProcessGroup(session.logs, private_environment(session.logs)) as nodes:
-        for name, command in commands(session, recorded).items():
+        nodes.start("recorder_node", node_command("recorder_node", _recorder(stage, recorded)))
+        for name, command in stage.nodes.items():
             nodes.start(name, command)
         nodes.wait_for_line("recorder_node", "ready", READY_S)
         player: dict[str, Value] = {"source": str(played), "rate": session.rate}
-        player["subscribers"] = SUBSCRIBERS
+        player["subscribers"] = stage.subscribers
         nodes.start("player_node", node_command("player_node", player))
         nodes.wait_for_end("player_node", 60.0 + 2.0 * lasting_s)
         # It goes on for as long as results come.
         nodes.wait_for_end("recorder_node", 60.0 + 10.0 * lasting_s)
 
 
-def commands(session: Session, recorded: Path) -> dict[str, list[str]]:
-    """The command line of every node but the player."""
-    config = session.config
-    fusion = parameters("fusion", config.fusion)
+def stereo_stage(config: DemoConfig) -> Stage:
+    """Stereo odometry, the gyro and their fusion."""
     vo = parameters("vo", config.vo) | INPUT
     gyro = parameters("gyro", config.gyro) | INPUT | {"input.rectified": True}
-    return {
-        "recorder_node": node_command("recorder_node", _recorder(recorded)),
-        "fusion_node": node_command("fusion_node", fusion, _rotations()),
+    nodes = {
+        "fusion_node": node_command(
+            "fusion_node", parameters("fusion", config.fusion), rotations()
+        ),
         "stereo_vo_node": node_command("stereo_vo_node", vo),
         "hydranet_node": node_command("hydranet_node", gyro, _left()),
     }
+    return Stage(nodes, RECORDED, AWAITED, 2)
 
 
 def parameters(name: str, config: Configuration) -> dict[str, Value]:
@@ -218,16 +232,17 @@ def parameters(name: str, config: Configuration) -> dict[str, Value]:
     }
 
 
-def _recorder(recorded: Path) -> dict[str, Value]:
-    topics = [f"{name} {kind}" for name, kind in RECORDED.items()]
-    return {"out": str(recorded), "topics": topics, "awaited": AWAITED, "idle_s": IDLE_S}
+def _recorder(stage: Stage, recorded: Path) -> dict[str, Value]:
+    topics = [f"{name} {kind}" for name, kind in stage.topics.items()]
+    awaited = stage.awaited
+    return {"out": str(recorded), "topics": topics, "awaited": awaited, "idle_s": IDLE_S}
 
 
 def _left() -> dict[str, str]:
     return {"image": "left/image_rect", "camera_info": "left/camera_info"}
 
 
-def _rotations() -> dict[str, str]:
+def rotations() -> dict[str, str]:
     """The fusion takes the rotations of hydranet_node."""
     parts = ("", "/interval")
     return {f"relative_rotation{part}": f"{ROTATION}{part}" for part in parts}

@@ -28,7 +28,7 @@ def add_parser(commands: Commands) -> None:
         "experiment",
         run,
         "make a table or figure of the paper again",
-        "Run one of the paper's experiments; docs/reproduction.md has the results.",
+        "Run one of the paper's experiments; docs/results/reproduction.md has the results.",
         EXAMPLES,
     )
     names = parser.add_subparsers(dest="experiment", required=True, metavar="NAME")

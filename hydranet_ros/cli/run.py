@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 import time
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ from hydranet_ros.cli.arguments import (
     add_settings,
     add_source,
     add_topics,
+    add_view,
     chosen_settings,
     dumped,
     network_settings,
@@ -39,9 +41,12 @@ if TYPE_CHECKING:
     from hydranet_ros.evaluation.output import ResultsFolder
     from hydranet_ros.evaluation.run import RunResults
     from hydranet_ros.fusion.imu import ImuSample
+    from hydranet_ros.geometry.camera import Frame
     from hydranet_ros.geometry.estimates import RelativePose
     from hydranet_ros.geometry.lie import Array
-    from hydranet_ros.pipeline import Pipeline, PipelineConfig
+    from hydranet_ros.pipeline import Pipeline, PipelineConfig, Step
+    from hydranet_ros.view.frames import SceneMaker
+    from hydranet_ros.view.scene import History
 
 EXAMPLES = """\
   hydranet run                                             the simulated street
@@ -57,6 +62,7 @@ EXAMPLES = """\
   hydranet run my_images --cameras mono --camera camera_info.yaml
   hydranet run dataset/sequences/09 --odometry wheels      one camera and simulated wheels
   hydranet run robot --camera robot.yaml --odometry robot/wheel.csv --imu robot/imu.csv
+  hydranet run dataset/sequences/09 --view                 beside a page in the browser
 """
 
 
@@ -95,6 +101,7 @@ def add_parser(commands: Commands) -> None:
     add_topics(parser)
     add_frames(parser)
     add_settings(parser)
+    add_view(parser)
     add_out(parser)
     add_json(parser)
 
@@ -122,22 +129,37 @@ def run(options: argparse.Namespace) -> None:
         odometry=_odometry(options, config, source),
         imu=() if config.parts != "all" else _imu(options, config, source),
     )
+    from hydranet_ros.cli.view import opened, wait_for_leave
     from hydranet_ros.evaluation.output import ResultsFolder
     from hydranet_ros.evaluation.run import RunResults
+    from hydranet_ros.view.frames import LATENCY
+    from hydranet_ros.view.recorded import VIEW_FILE
+    from hydranet_ros.view.scene import History
 
     folder = None if options.out is None else ResultsFolder(options.out)
     results = RunResults(source, pipeline)
+    history = None if folder is None and not options.view else History()
     interrupted = False
-    try:
-        _follow(source, pipeline, results)
-    except KeyboardInterrupt:
-        interrupted = True
+    with (
+        nullcontext()
+        if history is None or not options.view
+        else opened(options, history, source.name)
+    ):
+        try:
+            _follow(source, pipeline, results, history)
+            if options.view:
+                wait_for_leave()
+        except KeyboardInterrupt:
+            # Whoever leaves the view of a whole run has not interrupted it.
+            interrupted = len(results.stamps_ns) < len(source)
     if not results.stamps_ns:
         raise KeyboardInterrupt
     figures = results.figures()
     if folder is not None:
         with folder.whole() as place:
             results.write(place, figures, _config_text(pipeline, source, results))
+            if history is not None:
+                place.data(VIEW_FILE, history.dumps(without=(LATENCY,)))
             if not interrupted:  # plots take longer than one who wants to leave would wait
                 _write_report(place, results, figures)
     if options.json:
@@ -253,18 +275,59 @@ def _on_ground(
     return [hold_to_ground(motion, up) for motion in motions]
 
 
-def _follow(source: Source, pipeline: Pipeline, results: RunResults) -> None:
+def _follow(
+    source: Source, pipeline: Pipeline, results: RunResults, history: History | None
+) -> None:
     from hydranet_ros.evaluation.output import progress
     from hydranet_ros.stereo_vo.result import Lost
+    from hydranet_ros.view.frames import SceneMaker
 
+    scenes = SceneMaker()
     for frame in progress(source, len(source), "run"):
         start = time.perf_counter()
         with refused_frames(source.name, frame.stamp_ns):
             step = pipeline.update(frame)
-        results.add(step, 1e3 * (time.perf_counter() - start))
+        milliseconds = 1e3 * (time.perf_counter() - start)
+        results.add(step, milliseconds)
+        if history is not None:
+            _tell(history, scenes, source, pipeline, results, frame, step, milliseconds)
         swapped = step.vo is not None and step.vo.lost is Lost.SWAPPED_CAMERAS
         if swapped and results.odometry is not None and not results.odometry.motions:
             raise HydraNetError(f"{source.name}: {Lost.SWAPPED_CAMERAS.value}")
+
+
+def _tell(
+    history: History,
+    scenes: SceneMaker,
+    source: Source,
+    pipeline: Pipeline,
+    results: RunResults,
+    frame: Frame,
+    step: Step,
+    milliseconds: float,
+) -> None:
+    """Add the scene of a frame, with its flow drawn over it."""
+    from hydranet_ros.view.frames import known_of_step
+
+    number = len(results.stamps_ns) - 1
+    truth = None if source.T_w_c is None else from_start(source.T_w_c, number)
+    odometry = None if results.odometry is None else results.odometry.T_w_c[-1]
+    fused = None if results.fused is None else results.fused.T_w_c[-1]
+    state = results.fused.states[-1] if results.fused and results.fused.states else None
+    known = known_of_step(step, pipeline, truth, odometry, fused, state, milliseconds)
+    picture = None if pipeline.gyro is None else pipeline.gyro.picture(frame.left)
+    history.add(scenes.make(known), frame.left if picture is None else picture)
+
+
+def from_start(T_w_c: Array, number: int) -> Array | None:
+    """The pose of a frame as seen from the first one; None where either is not known."""
+    import numpy as np
+
+    from hydranet_ros.geometry import lie
+
+    if number >= len(T_w_c) or not np.isfinite(T_w_c[[0, number]]).all():
+        return None
+    return lie.se3_inverse(T_w_c[0]) @ T_w_c[number]
 
 
 def _config_text(pipeline: Pipeline, source: Source, results: RunResults) -> str:

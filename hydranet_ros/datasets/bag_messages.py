@@ -6,7 +6,7 @@ The same bytes go into a bag and over DDS, so that what `hydranet kitti2bag` wri
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 
 from hydranet_ros.datasets.source import Source
 from hydranet_ros.errors import BadInput, HydraNetError, require
+from hydranet_ros.fusion.imu import ImuSample
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.camera import T_BASE_OPTICAL, Camera, Frame, Image, StereoCamera
-from hydranet_ros.geometry.estimates import RelativeRotation
+from hydranet_ros.geometry.estimates import RelativePose, RelativeRotation, change_frame
 from hydranet_ros.geometry.lie import Array
 from hydranet_ros.geometry.odometer import LOST_VARIANCE
 from hydranet_ros.geometry.trajectory import FARTHEST_M
@@ -34,6 +35,7 @@ IMAGE = "sensor_msgs/msg/Image"
 COMPRESSED_IMAGE = "sensor_msgs/msg/CompressedImage"
 CAMERA_INFO = "sensor_msgs/msg/CameraInfo"
 ODOMETRY = "nav_msgs/msg/Odometry"
+IMU = "sensor_msgs/msg/Imu"
 TRANSFORMS = "tf2_msgs/msg/TFMessage"
 
 
@@ -125,21 +127,29 @@ def camera_info(
     )
 
 
-def odometry(stamp_ns: int, frame_id: str, child: str, T: Array, velocity: Array) -> Any:
+def odometry(
+    stamp_ns: int,
+    frame_id: str,
+    child: str,
+    T: Array,
+    velocity: Array,
+    Sigma: Array | None = None,
+) -> Any:
     """A pose of `child` in `frame_id` with its velocity (m/s, rad/s) in `child`.
 
-    Covariances of zeros: not known.
+    `Sigma` (6, 6) is that of the velocity. Covariances of zeros: not known.
     """
     linear, angular = vector(velocity[:3]), vector(velocity[3:])
     pose = make("geometry_msgs/msg/Pose", position=point(T[:3, 3]), orientation=quaternion(T))
     twist = make("geometry_msgs/msg/Twist", linear=linear, angular=angular)
     unknown = np.zeros(36)
+    of_twist = unknown if Sigma is None else Sigma.ravel()
     return make(
         ODOMETRY,
         header=header(stamp_ns, frame_id),
         child_frame_id=child,
         pose=make("geometry_msgs/msg/PoseWithCovariance", pose=pose, covariance=unknown),
-        twist=make("geometry_msgs/msg/TwistWithCovariance", twist=twist, covariance=unknown),
+        twist=make("geometry_msgs/msg/TwistWithCovariance", twist=twist, covariance=of_twist),
     )
 
 
@@ -295,6 +305,46 @@ def _image(topic: str, stamp_ns: int, frame_id: str, pixels: Image, compressed: 
         content = compressed_image(stamp_ns, frame_id, pixels)
         return pack(f"{topic}/compressed", COMPRESSED_IMAGE, stamp_ns, content)
     return pack(topic, IMAGE, stamp_ns, image(stamp_ns, frame_id, pixels))
+
+
+# --- sensors beside the camera -------------------------------------------------------------------
+
+
+def wheel_messages(
+    topic: str, motions: Iterable[RelativePose], T_w_c: Array | None = None
+) -> Iterator[Message]:
+    """Motions of the camera as a driver of wheels sends them: odometry of `base_link`.
+
+    The base is where the camera is, x ahead. Poses have no covariance, twists that of the motion.
+    `T_w_c` is where the first motion begins.
+    """
+    T = np.eye(4) if T_w_c is None else T_BASE_OPTICAL @ T_w_c @ lie.se3_inverse(T_BASE_OPTICAL)
+    for motion in motions:
+        T_2_1, Sigma = change_frame(T_BASE_OPTICAL, motion.T_2_1, motion.Sigma_2_1)
+        T = T @ lie.se3_inverse(T_2_1)
+        velocity = -lie.se3_log(T_2_1) / motion.seconds
+        stamp = motion.stamp_2_ns
+        content = odometry(stamp, WORLD_FRAME, BASE_FRAME, T, velocity, Sigma / motion.seconds**2)
+        yield pack(topic, ODOMETRY, stamp, content)
+
+
+def imu_messages(topic: str, samples: Iterable[ImuSample]) -> Iterator[Message]:
+    """Samples of an IMU on the left camera, in its axes; orientation is not measured."""
+    zeros, none = np.zeros(9), np.zeros(9)
+    none[0] = -1.0
+    for sample in samples:
+        felt = sample.acceleration
+        content = make(
+            IMU,
+            header=header(sample.stamp_ns, LEFT_FRAME),
+            orientation=make("geometry_msgs/msg/Quaternion", x=0.0, y=0.0, z=0.0, w=1.0),
+            orientation_covariance=none,
+            angular_velocity=vector(sample.rate),
+            angular_velocity_covariance=zeros,
+            linear_acceleration=vector(np.zeros(3) if felt is None else felt),
+            linear_acceleration_covariance=none if felt is None else zeros,
+        )
+        yield pack(topic, IMU, sample.stamp_ns, content)
 
 
 # --- results of the nodes, read back -------------------------------------------------------------

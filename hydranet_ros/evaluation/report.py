@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from collections.abc import Mapping
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +16,8 @@ from hydranet_ros.evaluation.tables import LABELS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from hydranet_ros.evaluation.acts import Outcome
 
 STYLE = """\
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 52rem; margin: 1.5rem auto; color: #222;
@@ -38,6 +41,34 @@ def write_report(folder: ResultsFolder, record: RunRecord) -> Path:
     pictures = folder.folder("plots")
     plots = [(title, text, pictures.plot(name, plot)) for name, title, text, plot in found]
     return folder.text("report.html", _html(record, plots))
+
+
+def write_acts(
+    folder: ResultsFolder, titles: Mapping[int, str], outcomes: Mapping[int, Outcome]
+) -> Path:
+    """Write act_N.png of each act of the demonstration, and report.html with all of them."""
+    passed = sum(each.passed for each in outcomes.values())
+    parts = [
+        *_head("HydraNet demonstration"),
+        f'<p class="result">{passed} of {len(outcomes)} acts reached their bound.</p>',
+    ]
+    for number, each in outcomes.items():
+        data = b64encode(folder.plot(f"act_{number}", each.picture)).decode("ascii")
+        kind, verdict = ("better", "PASS") if each.passed else ("worse", "FAIL")
+        cells = "".join(
+            f"<td>{escape(text)}</td>"
+            for text in (f"{each.alone:.3g}", f"{each.fused:.3g}", f"{each.times:.3g}")
+        )
+        head = f"<th></th><th>{escape(each.alone_name)}</th><th>fused</th><th>times better</th>"
+        label = _label(each.what, each.unit)
+        parts += [
+            f"<section><h2>{number}. {escape(titles[number])}</h2>",
+            f'<div class="wide"><table><tr>{head}</tr><tr><td>{label}</td>{cells}</tr></table>',
+            f'</div><p><span class="{kind}">{verdict}</span>: held to {escape(each.bound_text)}.'
+            "</p>",
+            f'<img alt="act {number}" src="data:image/png;base64,{data}"></section>',
+        ]
+    return folder.text("report.html", "\n".join([*parts, "</body></html>", ""]))
 
 
 def _plots(record: RunRecord) -> list[tuple[str, str, str, Figure]]:
@@ -96,13 +127,8 @@ def _plots(record: RunRecord) -> list[tuple[str, str, str, Figure]]:
 
 
 def _html(record: RunRecord, plots: list[tuple[str, str, bytes]]) -> str:
-    title = escape(record.title)
     parts = [
-        "<!doctype html>",
-        '<html lang="en"><head><meta charset="utf-8">',
-        '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        f"<title>{title}</title><style>{STYLE}</style></head><body>",
-        f"<h1>{title}</h1>",
+        *_head(record.title),
         f'<p class="result">{escape(conclusion(record))}</p>',
         _gains(record),
         *(f"<p>{escape(note)}</p>" for note in record.notes),
@@ -114,6 +140,17 @@ def _html(record: RunRecord, plots: list[tuple[str, str, bytes]]) -> str:
             f'<img alt="{escape(heading)}" src="data:image/png;base64,{data}"></section>',
         ]
     return "\n".join([*parts, _figures(record), "</body></html>", ""])
+
+
+def _head(title: str) -> list[str]:
+    title = escape(title)
+    return [
+        "<!doctype html>",
+        '<html lang="en"><head><meta charset="utf-8">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        f"<title>{title}</title><style>{STYLE}</style></head><body>",
+        f"<h1>{title}</h1>",
+    ]
 
 
 def _gains(record: RunRecord) -> str:

@@ -56,7 +56,7 @@ class FusionConfig(Configuration):
         distance_share=0.02,
     )
     gyro: RotationModel = section(RotationModel, step_share=0.16)
-    gyro_beside_own: RotationModel = section(RotationModel, inflation=8.0, step_share=0.045)
+    gyro_beside_own: RotationModel = section(RotationModel, inflation=16.0, step_share=0.045)
     hydranet: RotationModel = section(
         RotationModel, inflation=16.0, scale_noise=0.5, bias_sigma_deg_s=0.3, step_share=0.16
     )

@@ -202,11 +202,11 @@ class Bundle:
         if depths:
             rho = self.rho + (equations.depth_g - delta @ equations.cross) / equations.depth_H
             self.rho = np.clip(rho, _DEPTHS[0] * scale, _DEPTHS[1] * scale)
-        for k, d in zip(views, delta.reshape(-1, STEP), strict=True):
+        steps = delta.reshape(-1, STEP)
+        turns = lie.so3_exp(np.clip(steps[:, :3], -_LARGEST_TURN, _LARGEST_TURN))
+        for k, turn, d in zip(views, turns, steps, strict=True):
             view = self.views[k]
-            turn = np.clip(d[:3], -_LARGEST_TURN, _LARGEST_TURN)
-            view.C = lie.so3_exp(turn) @ view.C
-            view.t = view.t + d[3:]
+            view.C, view.t = turn @ view.C, view.t + d[3:]
 
     def equations(self, noise: Noise, views: list[int] | None = None) -> Equations:
         """Normal equations of some views, all if None."""
@@ -249,24 +249,28 @@ class Bundle:
         )
 
     def _rotations(self, views: list[int]) -> tuple[Array, Array]:
-        """H and g of rotations that are known otherwise; that before the first view is fixed."""
-        H, g = np.zeros((STEP * len(views), STEP * len(views))), np.zeros(STEP * len(views))
-        for place, k in enumerate(views):
-            view = self.views[k]
-            before = self.views[k - 1].C if k > 0 else np.eye(3)
-            A = view.C @ before.T
-            e = lie.so3_log(view.C_f @ A.T)
-            L = np.linalg.inv(view.Sigma_f)
-            here = slice(STEP * place, STEP * place + 3)
-            g[here] += L @ e
-            H[here, here] += L
-            if place > 0:
-                there = slice(STEP * (place - 1), STEP * (place - 1) + 3)
-                g[there] -= A.T @ L @ e
-                H[there, there] += A.T @ L @ A
-                H[here, there] -= L @ A
-                H[there, here] -= A.T @ L
-        return H, g
+        """H and g of rotations that are known otherwise; that before the first view is fixed.
+
+        `views` follow each other.
+        """
+        K, first = len(views), views[0]
+        chosen = self.views[first : first + K]
+        C = np.array([self.views[first - 1].C if first else np.eye(3), *(v.C for v in chosen)])
+        A = C[1:] @ np.swapaxes(C[:-1], 1, 2)
+        back = np.swapaxes(A, 1, 2)
+        L = np.linalg.inv(np.array([each.Sigma_f for each in chosen]))
+        e = (L @ lie.so3_log(np.array([each.C_f for each in chosen]) @ back)[..., None])[..., 0]
+        H, g = np.zeros((K, STEP, K, STEP)), np.zeros((K, STEP))
+        k = np.arange(K)
+        H[k, :3, k, :3] = L
+        g[:, :3] = e
+        if K > 1:
+            here, there, cross = k[1:], k[:-1], L[1:] @ A[1:]
+            H[there, :3, there, :3] += back[1:] @ cross
+            H[here, :3, there, :3] = -cross
+            H[there, :3, here, :3] = -np.swapaxes(cross, 1, 2)
+            g[:-1, :3] -= (back[1:] @ e[1:, :, None])[..., 0]
+        return H.reshape(STEP * K, STEP * K), g.ravel()
 
     # --- how far it may be off -------------------------------------------------------------------
 

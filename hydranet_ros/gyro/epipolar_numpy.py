@@ -7,6 +7,9 @@ and targets are (2, n) for one flow field, motions are (many, 3, 3) and (many, 3
 from __future__ import annotations
 
 from functools import lru_cache
+from importlib import import_module
+from importlib.util import find_spec
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,6 +44,10 @@ from hydranet_ros.gyro.search_settings import (
 
 Field = NDArray[Any]  # float32, or float64 where it says so
 EYE3, EYE6 = np.eye(3), np.eye(6)
+compiled: ModuleType | None = (
+    import_module("hydranet_ros.gyro.epipolar_numba") if find_spec("numba") is not None else None
+)
+"""The inner loops; None where numba is not installed."""
 
 
 class Cells(NamedTuple):
@@ -81,9 +88,10 @@ class _At(NamedTuple):
 
 def blocks(maps: Field, factor: int) -> Field:
     """Means over blocks of factor x factor cells: (..., rows, columns) -> (..., fewer, fewer)."""
-    *leading, rows, columns = maps.shape
-    split = maps.reshape(*leading, rows // factor, factor, columns // factor, factor)
-    return split.mean(axis=(-3, -1), dtype=np.float32)
+    total = np.array(maps[..., ::factor, ::factor], dtype=np.float32)
+    for i in range(1, factor * factor):
+        total += maps[..., i // factor :: factor, i % factor :: factor]
+    return total / np.float32(factor * factor)
 
 
 def pool(points: Field, flow: Field, mask: Field, texture: Field, factor: int) -> Cells:
@@ -180,6 +188,9 @@ def _distinct(motion: CameraMotion, cost: Field) -> CameraMotion:
 
 
 def _cost(cells: Cells, motion: CameraMotion, scale: float) -> Field:
+    if compiled is not None:
+        found: Field = compiled.costs(*_fields(cells), cells.valid, *motion, scale)
+        return found
     left = residuals(cells, motion)
     ratio = np.square(left.across) / (left.variance * scale**2)
     cost: Field = np.log1p(ratio) @ cells.valid
@@ -199,7 +210,7 @@ def step(
     held: float = 0.0,
 ) -> CameraMotion:
     """One step of Gauss-Newton; weight (n), a Cauchy kernel of a scale, or (many, 1) of them."""
-    normal, moment = _normal(_place(cells, motion), motion.t, weight, scale)
+    normal, moment = _equations(cells, motion, weight, scale)
     size = np.trace(normal, axis1=1, axis2=2)[:, None, None] / 6.0
     least = DAMPING * size + LEAST_INFORMATION * weight.sum() + 1e-12
     damped = normal + least * EYE6
@@ -253,7 +264,8 @@ def _some(cells: Cells, count: int) -> Cells:
     textured = cells.spread[0] + cells.spread[2] < 2.0 * WELL_TEXTURED
     order = cells.valid * (1.0 + textured) + _shuffled(n)
     best = np.argpartition(-order, count - 1)[:count]
-    return Cells(*(each[..., best] for each in cells))
+    # In order: taken as they are, the rows of each would lie across memory.
+    return Cells(*(np.ascontiguousarray(each[..., best]) for each in cells))
 
 
 def _rotation_alone(cells: Cells) -> Field:
@@ -310,6 +322,21 @@ def _normal(at: _At, t: Field, weight: Field, scale: float | Field) -> tuple[Fie
     w = weight / (left.variance + np.square(left.across) / np.square(scale))
     sums = (rows * w[:, None].astype(x.dtype)) @ rows.transpose(0, 2, 1)
     return sums[:, :6, :6], -sums[:, :6, 6]
+
+
+def _equations(
+    cells: Cells, motion: CameraMotion, weight: Field, scale: float | Field
+) -> tuple[Field, Field]:
+    """What `_normal` gives of `_place`, compiled if that is possible."""
+    if compiled is None:
+        return _normal(_place(cells, motion), motion.t, weight, scale)
+    scales = np.broadcast_to(np.asarray(scale, dtype=np.float64).ravel(), len(motion.t))
+    sums = compiled.sums(*_fields(cells), weight, *motion, scales)
+    return sums[:, :6, :6], -sums[:, :6, 6]
+
+
+def _fields(cells: Cells) -> tuple[Field, Field, Field]:
+    return cells.points, cells.target, cells.spread
 
 
 def _fixed_length(t: Field, size: Field, held: Field | float) -> Field:

@@ -340,20 +340,31 @@ def _flow_torch() -> Any:
 
 # --- a picture of flow ---------------------------------------------------------------------------
 
-PICTURE_PIXELS_PER_CELL = 4
-# Flow of this length (x/z, 1 = 45 deg per frame) is as bright as can be.
-BRIGHTEST = 0.05
+PICTURE_WIDTH = 640
+PICTURE_CELLS = 4  # from one arrow to the next
+TRUSTED, DOUBTED = (78, 200, 60), (60, 80, 230)  # BGR
 
 
-def flow_picture(flow: GridFlow) -> NDArray[np.uint8]:
-    """(rows, columns, 3) bgr8: hue is direction, brightness is speed, black is unseen."""
-    length, angle = cv2.cartToPolar(flow.flow[0], flow.flow[1], angleInDegrees=True)
-    hsv = np.zeros((*flow.mask.shape, 3), dtype=np.uint8)
-    hsv[..., 0] = angle / 2.0  # OpenCV's hues end at 180
-    hsv[..., 1] = 255
-    hsv[..., 2] = np.where(flow.mask, 255.0 * np.sqrt(np.clip(length / BRIGHTEST, 0.0, 1.0)), 0.0)
-    rows, columns = (PICTURE_PIXELS_PER_CELL * each for each in flow.mask.shape)
-    bgr = cv2.cvtColor(hsv, cv2.COLOR_HSV2BGR)
-    return np.asarray(
-        cv2.resize(bgr, (columns, rows), interpolation=cv2.INTER_NEAREST), dtype=np.uint8
-    )
+def flow_picture(image: Image, flow: GridFlow, camera: Camera) -> NDArray[np.uint8]:
+    """(h, w, 3) bgr8: a grey image, and the flow that leads to it, at most 640 px wide.
+
+    Lines go from where a point was to where it is. Green cells are trusted; in red ones the flow
+    back does not agree.
+    """
+    height, width = image.shape
+    shrink = min(1.0, PICTURE_WIDTH / width)
+    size = round(width * shrink), max(1, round(height * shrink))
+    small = cv2.resize(image, size, interpolation=cv2.INTER_AREA)
+    picture = cv2.cvtColor(small, cv2.COLOR_GRAY2BGR)
+    part = slice(PICTURE_CELLS // 2, None, PICTURE_CELLS)
+    seen = flow.mask[part, part]
+    rows, columns = flow.mask.shape
+    begin = CanonicalGrid(rows, columns, flow.cell).centres[part, part][seen]
+    end = begin + np.moveaxis(flow.flow, 0, -1)[part, part][seen]
+    trusted = seen[seen] if flow.trusted is None else flow.trusted[part, part][seen]
+    # OpenCV draws with a sixteenth of a pixel.
+    lines = np.stack([begin, end], axis=1) * (camera.fx, camera.fy) + (camera.cx, camera.cy)
+    shifted = np.round(np.clip(lines * shrink, -1e4, 1e4) * 16.0).astype(np.int32)
+    for chosen, colour in ((~trusted, DOUBTED), (trusted, TRUSTED)):
+        cv2.polylines(picture, list(shifted[chosen]), False, colour, 1, cv2.LINE_AA, 4)
+    return np.asarray(picture, dtype=np.uint8)

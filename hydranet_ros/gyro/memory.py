@@ -187,9 +187,7 @@ class Memory:
             self.begin(image, rotation.stamp_2_ns, right)
             return None
         remembered, equations = found
-        if remembered.points < self.config.keep_share * len(self.tracks):
-            if len(self.bundle.views) >= _LEAST_FRAMES:  # depths are carried over
-                equations = self._search(equations)
+        if self._leaves(equations):
             self._move_on(image, rotation.stamp_2_ns, right, equations)
         return remembered
 
@@ -203,11 +201,18 @@ class Memory:
                 return None
             self.bundle.views[-1].Sigma_f = _NOTHING * np.eye(3)
             equations = self._solve()
-        if len(self.bundle.views) >= _LEAST_FRAMES and self._since in _CHECKED_AT:
+        # Depths that a next reference inherits are looked at once more, too.
+        due = self._since in _CHECKED_AT or self._leaves(equations)
+        if len(self.bundle.views) >= _LEAST_FRAMES and due:
             equations = self._search(equations)
         self._judge(equations)
         remembered = self._remembered(equations, rotation)
         return None if remembered is None else (remembered, equations)
+
+    def _leaves(self, equations: Equations) -> bool:
+        """Whether too little of the reference is in view."""
+        assert self.tracks is not None
+        return self._points(equations) < self.config.keep_share * len(self.tracks)
 
     def _contradicts(self) -> bool:
         """Whether the network's last rotation is not where the points say."""
@@ -247,7 +252,7 @@ class Memory:
     ) -> None:
         self.tracks = tracks = Tracks(image, self.camera, self.config.tracks, carried)
         self.reference_ns, self._known = stamp_ns, known
-        self._since, self._chain = 0, np.eye(3)
+        self._since, self._chain, self._was_wrong = 0, np.eye(3), False
         new = len(tracks) - len(rho)
         wide = self.config.depth_deviation**-2
         scale = 1.0 if self.baseline_m is None or not len(rho) else float(np.median(rho))
@@ -323,7 +328,9 @@ class Memory:
         return self.bundle.solve(self._noise, self.config.iterations, fresh)
 
     def _search(self, equations: Equations) -> Equations:
-        return self.bundle.search(self._noise, self.config.iterations, equations)
+        found = self.bundle.search(self._noise, self.config.iterations, equations)
+        self._was_wrong |= found is not equations
+        return found
 
     @property
     def _noise(self) -> Noise:
@@ -368,25 +375,31 @@ class Memory:
             self._chain = rotation.C_2_1
             return Remembered(rotation, rotation, points)
         step, since = spreads
-        C_2_1 = self._chained(last.C if K == 1 else last.C @ self.bundle.views[-2].C.T, last.C)
+        alone = last.C if K == 1 else last.C @ self.bundle.views[-2].C.T
+        drawn = self._drawn(alone, last.C)
+        # What is put right now is an error of this step, as large as the correction.
+        Sigma = self._covariance(step, 0) + np.outer(drawn, drawn)
+        C_2_1 = np.asarray(lie.so3_exp(drawn) @ alone)
         return Remembered(
-            self._estimate(C_2_1, self._covariance(step, 0), rotation.stamp_1_ns, rotation),
+            self._estimate(C_2_1, Sigma, rotation.stamp_1_ns, rotation),
             self._estimate(last.C, self._covariance(since, 1), self.reference_ns, rotation),
             points,
         )
 
-    def _chained(self, C_2_1: Array, since: Array) -> Array:
-        """The step, drawn a little to where the rotation since the reference is.
+    def _drawn(self, C_2_1: Array, since: Array) -> Array:
+        """By how much the step is drawn to where the rotation since the reference is.
 
         Steps between frames that are solved for together are best one by one, but they do not add
-        up: a frame is estimated anew when the next one comes. At rest that would be a random walk.
+        up: a frame is estimated anew when the next one comes. At rest that would be a random walk,
+        so they are drawn a little. Where a search has shown that the motion so far was a wrong
+        minimum, the steps that were given are wrong together, and put right at once.
         """
         self._chain = C_2_1 @ self._chain
-        if self._since < self.config.frames:
-            return C_2_1
-        back = lie.so3_exp(_DRAWN * lie.so3_log(since @ self._chain.T))
-        self._chain = back @ self._chain
-        return np.asarray(back @ C_2_1)
+        share = 1.0 if self._was_wrong else _DRAWN if self._since >= self.config.frames else 0.0
+        self._was_wrong = False
+        drawn = share * lie.so3_log(since @ self._chain.T)
+        self._chain = lie.so3_exp(drawn) @ self._chain
+        return drawn
 
     def _covariance(self, spread: Spread, which: int) -> Array:
         errors = self._errors[which]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from hydranet_ros.errors import FileError
 from hydranet_ros.gyro.config import FLOW_CHANNELS, Calibration, NetworkConfig
-from hydranet_ros.gyro.epipolar_numpy import Field
+from hydranet_ros.gyro.epipolar_numpy import Field, compiled
 from hydranet_ros.gyro.grid import WELL_TEXTURED, FlowInputs
 from hydranet_ros.gyro.network_numpy import FlowNetwork, flow_layout
 from hydranet_ros.gyro.prediction import Prediction, combine, combine_pair, not_finite
@@ -47,7 +47,7 @@ class NumpyPredictor:
     @property
     def device_name(self) -> str:
         """For logs and diagnostics."""
-        return "cpu (NumPy)"
+        return "cpu (NumPy)" if compiled is None else "cpu (NumPy, numba)"
 
     @property
     def flow_method(self) -> FlowMethod:

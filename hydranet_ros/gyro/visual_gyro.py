@@ -14,8 +14,8 @@ import numpy as np
 from hydranet_ros.errors import BadInput, HydraNetError, require
 from hydranet_ros.geometry.camera import Camera, Frame, Image, StereoCamera
 from hydranet_ros.geometry.estimates import RelativeRotation
-from hydranet_ros.gyro.device import check_device, set_threads
-from hydranet_ros.gyro.flow import FlowConfig, FlowEstimator
+from hydranet_ros.gyro.device import check_device, choose_device, set_threads
+from hydranet_ros.gyro.flow import CPU, FlowConfig, FlowEstimator, flow_picture
 from hydranet_ros.gyro.grid import FlowInputs, GridFlow
 from hydranet_ros.gyro.memory import Memory, MemoryConfig
 from hydranet_ros.gyro.persistent import PersistentConfig, added, with_persistent
@@ -57,7 +57,7 @@ class GyroConfig(Configuration):
     device: str = setting(
         "auto",
         "auto, numpy, or by torch cpu, cuda, cuda:N. auto: a GPU where torch has one, else the "
-        "CPU, by NumPy where torch is not installed",
+        "CPU, by NumPy where numba compiles it or torch is not installed",
         live=False,
     )
     half: bool = setting(False, "compute in float16, which pays on CUDA", live=False)
@@ -96,7 +96,7 @@ def open_predictor(config: GyroConfig | None = None) -> AnyPredictor:
     config = config or GyroConfig()
     check_device(config.device)
     weights = Path(config.weights) if config.weights else DEFAULT_WEIGHTS
-    if config.device == "numpy" or (config.device == "auto" and find_spec("torch") is None):
+    if config.device == "numpy" or (config.device == "auto" and _numpy_is_best(config)):
         if config.half:
             raise HydraNetError("gyro.half needs torch: leave it off, or install torch")
         from hydranet_ros.gyro.predictor_numpy import NumpyPredictor
@@ -107,6 +107,13 @@ def open_predictor(config: GyroConfig | None = None) -> AnyPredictor:
     from hydranet_ros.gyro.predictor import Predictor
 
     return Predictor(weights, config.device, half=config.half, threads=config.threads)
+
+
+def _numpy_is_best(config: GyroConfig) -> bool:
+    """Whether NumPy is the fastest of what is installed, or all there is."""
+    if find_spec("torch") is None:
+        return True
+    return not config.half and find_spec("numba") is not None and choose_device("auto").type == CPU
 
 
 def warm_up(
@@ -168,6 +175,11 @@ class VisualGyro:
     def method(self) -> str:
         """The flow method in use."""
         return self._flow_config().method_on(self._flow_device())
+
+    def picture(self, image: Image) -> Image | None:
+        """The last image with the last flow drawn over it, (h, w, 3) bgr8; None without flow."""
+        left = self.camera.left if isinstance(self.camera, StereoCamera) else self.camera
+        return None if self.flow is None else flow_picture(image, self.flow, left)
 
     def reset(self) -> None:
         """Forget the last image: the next one has nothing to be compared with."""

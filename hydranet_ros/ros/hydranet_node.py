@@ -17,7 +17,6 @@ from geometry_msgs.msg import PoseWithCovarianceStamped
 from sensor_msgs.msg import Image, Imu, TimeReference
 
 from hydranet_ros.geometry.estimates import RelativeRotation
-from hydranet_ros.gyro.flow import flow_picture
 from hydranet_ros.gyro.visual_gyro import GyroConfig, GyroLost, VisualGyro, open_predictor
 from hydranet_ros.ros import conversions
 from hydranet_ros.ros.diagnostics import rotation_health
@@ -87,7 +86,7 @@ class HydraNetNode(ManagedNode[HydraNetNodeConfig]):
             self._latest = rotation
             self._publish_rotation(rotation, received.frame_id)
             self._publish_since(gyro.since_reference, received.frame_id)
-            self._publish_flow(gyro, rotation.stamp_2_ns, received.frame_id)
+            self._publish_flow(gyro, received)
         elif gyro.lost is not None and gyro.lost is not GyroLost.FIRST_IMAGE:
             self.warn(f"lost: {gyro.lost.name.lower()}", f"no rotation: {gyro.lost.value}")
 
@@ -109,11 +108,14 @@ class HydraNetNode(ManagedNode[HydraNetNodeConfig]):
             self.publish(self._since_interval, conversions.interval_message(rotation, frame))
             self.publish(self._since, conversions.rotation_message(rotation, frame))
 
-    def _publish_flow(self, gyro: VisualGyro, stamp_ns: int, frame: str) -> None:
-        if gyro.flow is not None and self._flow.get_subscription_count():
-            picture = conversions.image_message(flow_picture(gyro.flow), "bgr8")
-            picture.header = conversions.header(stamp_ns, frame)
-            self.publish(self._flow, picture)
+    def _publish_flow(self, gyro: VisualGyro, received: CameraFrame) -> None:
+        if not self._flow.get_subscription_count():
+            return
+        picture = gyro.picture(received.frame.left)
+        if picture is not None:
+            message = conversions.image_message(picture, "bgr8")
+            message.header = conversions.header(received.frame.stamp_ns, received.frame_id)
+            self.publish(self._flow, message)
 
     def diagnostics(self) -> dict[str, str]:
         """The device, the flow, and how sure the last rotation is."""

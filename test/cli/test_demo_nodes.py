@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hydranet_ros.cli.demo_nodes import DemoConfig, ProcessGroup, Session, commands, parameters
+from hydranet_ros.cli.demo_nodes import DemoConfig, ProcessGroup, parameters, stereo_stage
 from hydranet_ros.errors import HydraNetError
 from hydranet_ros.fusion.config import FusionConfig
 from hydranet_ros.gyro.visual_gyro import GyroConfig
@@ -21,9 +21,9 @@ def given(command: list[str]) -> list[str]:
     return [word for word in command if ":=" in word]
 
 
-def test_nodes_are_given_what_differs_from_their_defaults(tmp_path: Path) -> None:
+def test_nodes_are_given_what_differs_from_their_defaults() -> None:
     config = update(DemoConfig(), {"gyro.device": "cpu", "fusion.gyro.inflation": 9.0})
-    found = commands(Session(tmp_path, 1.0, 1.0, config), tmp_path / "bag")
+    found = stereo_stage(config).nodes
     fusion = {
         "fusion.odometry:='own'",
         "fusion.max_wait_s:=30.0",
@@ -35,7 +35,7 @@ def test_nodes_are_given_what_differs_from_their_defaults(tmp_path: Path) -> Non
     assert all(word.startswith("input.") for word in given(found["stereo_vo_node"]))
     assert parameters("fusion", FusionConfig()) == {}
     mono = replace(config, gyro=GyroConfig(cameras="mono"))
-    alone = commands(Session(tmp_path, 1.0, 1.0, mono), tmp_path / "bag")["hydranet_node"]
+    alone = stereo_stage(mono).nodes["hydranet_node"]
     assert {"input.rectified:=true", "image:=left/image_rect"} <= set(given(alone))
 
 

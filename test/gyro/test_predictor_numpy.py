@@ -15,6 +15,7 @@ torch = pytest.importorskip("torch", reason="the oracle is torch")
 from hydranet_ros import open_source
 from hydranet_ros.errors import FileError, HydraNetError
 from hydranet_ros.geometry import lie
+from hydranet_ros.gyro import epipolar_numpy
 from hydranet_ros.gyro.config import preset
 from hydranet_ros.gyro.grid import FlowInputs
 from hydranet_ros.gyro.network import HydraNet
@@ -164,7 +165,54 @@ def test_which_one_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(open_predictor(GyroConfig(device="numpy")), NumpyPredictor)
     with pytest.raises(HydraNetError, match="half needs torch"):
         open_predictor(GyroConfig(device="numpy", half=True))
-    monkeypatch.setattr("hydranet_ros.gyro.visual_gyro.find_spec", lambda name: None)
+    installed: set[str] = set()
+    monkeypatch.setattr(
+        "hydranet_ros.gyro.visual_gyro.find_spec", lambda name: name in installed or None
+    )
     chosen = open_predictor()
     assert isinstance(chosen, NumpyPredictor)
     assert "NumPy" in str(chosen)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    installed.add("torch")
+    assert isinstance(open_predictor(), Predictor)
+    installed.add("numba")
+    assert isinstance(open_predictor(), NumpyPredictor)
+
+
+@pytest.mark.parametrize(("many", "n"), [(64, 128), (3, 1000), (1, 17)])
+def test_compiled_sums_are_those_of_numpy(many: int, n: int) -> None:
+    pytest.importorskip("numba", reason="the extra `fast` is not installed")
+    from hydranet_ros.gyro import epipolar_numba
+
+    rng = np.random.default_rng(n)
+    (a, b), (c, d) = 10.0 * rng.standard_normal((2, 2, n))
+    texture = np.stack([a * a + c * c, a * b + c * d, b * b + d * d])
+    points, valid = rng.uniform(-0.6, 0.6, (2, n)), 1.0 * (rng.random(n) < 0.9)
+    flow = rng.normal(0.0, 0.05, (2, n))
+    cells = epipolar_numpy.Cells(points, points + flow, valid, epipolar_numpy.flow_spread(texture))
+    t = rng.standard_normal((many, 3))
+    t /= np.linalg.norm(t, axis=1)[:, None]
+    motion = epipolar_numpy.CameraMotion(epipolar_numpy.rotate(rng.normal(0.0, 0.1, (many, 3))), t)
+    scale = rng.uniform(7e-4, 0.1, (many, 1))
+    normal, moment = epipolar_numpy._normal(epipolar_numpy._place(cells, motion), t, valid, scale)
+    fields = cells.points, cells.target, cells.spread
+    sums = epipolar_numba.sums(*fields, valid, *motion, scale.ravel())
+    np.testing.assert_allclose(sums[:, :6, :6], normal, rtol=1e-9, atol=1e-9 * normal.max())
+    np.testing.assert_allclose(-sums[:, :6, 6], moment, atol=1e-9 * np.abs(moment).max())
+    left = epipolar_numpy.residuals(cells, motion)
+    expected = np.log1p(np.square(left.across) / (left.variance * 1e-6)) @ valid
+    np.testing.assert_allclose(
+        epipolar_numba.costs(*fields, valid, *motion, 1e-3), expected, rtol=1e-9
+    )
+
+
+def test_without_numba_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("numba", reason="the extra `fast` is not installed")
+    predictor = NumpyPredictor(DEFAULT_WEIGHTS)
+    given = [random_flow(np.random.default_rng(seed), SHAPES[1]) for seed in range(5)]
+    compiled = [predictor.predict(*each) for each in given]
+    monkeypatch.setattr(epipolar_numpy, "compiled", None)
+    for each, found in zip(given, compiled, strict=True):
+        wanted = predictor.predict(*each)
+        if np.trace(wanted.covariance[0]) < np.deg2rad(3.0) ** 2:
+            assert_same(found, wanted)

@@ -1,0 +1,133 @@
+"""The inner loops of `epipolar_numpy`, compiled by numba where it is installed (extra `fast`).
+
+The same sums in double precision, cell by cell, without arrays in between. Compiled once and kept
+in a cache; the first call of all takes some seconds.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from hydranet_ros.gyro.search_settings import EPIPOLE
+
+Field = NDArray[Any]
+
+_FACTORS = 16  # of a product whose logarithm is taken: far from overflow
+_fast = numba.njit(cache=True, fastmath=True, error_model="numpy")
+
+
+@_fast
+def _placed(
+    C: Field, t: Field, x_1: float, y_1: float, x_2: float, y_2: float
+) -> tuple[float, float, float, float, float, float, float]:
+    """Where C sees a cell, what is left of its flow, the direction d of its epipolar line."""
+    behind = 1.0 / max(C[2, 0] * x_1 + C[2, 1] * y_1 + C[2, 2], 0.1)
+    x = (C[0, 0] * x_1 + C[0, 1] * y_1 + C[0, 2]) * behind
+    y = (C[1, 0] * x_1 + C[1, 1] * y_1 + C[1, 2]) * behind
+    p, q = t[0] - x * t[2], t[1] - y * t[2]
+    size = 1.0 / math.sqrt(p * p + q * q + EPIPOLE * EPIPOLE)
+    return x, y, x_2 - x, y_2 - y, p * size, q * size, size
+
+
+@_fast
+def sums(
+    points: Field, target: Field, spread: Field, weight: Field, C: Field, t: Field, scale: Field
+) -> Field:
+    """Sum over cells of w r r^T (many, 7, 7), r the derivatives and the residual of a cell."""
+    found = np.empty((len(C), 7, 7))
+    n = points.shape[1]
+    for k in range(len(C)):
+        C_k, t_k, t_z = C[k], t[k], t[k, 2]
+        tight = 1.0 / (scale[k] * scale[k])
+        s = np.zeros(28)
+        s00 = s01 = s02 = s03 = s04 = s05 = s06 = 0.0
+        s11 = s12 = s13 = s14 = s15 = s16 = 0.0
+        s22 = s23 = s24 = s25 = s26 = s33 = s34 = s35 = s36 = 0.0
+        s44 = s45 = s46 = s55 = s56 = s66 = 0.0
+        for i in range(n):
+            x, y, u, v, p, q, size = _placed(
+                C_k, t_k, points[0, i], points[1, i], target[0, i], target[1, i]
+            )
+            across = u * q - v * p
+            variance = (
+                q * q * spread[0, i] - 2.0 * p * q * spread[1, i] + p * p * spread[2, i] + 1e-3
+            )
+            w = weight[i] / (variance + across * across * tight)
+            a, b = p - t_z * u * size, q - t_z * v * size
+            c = y * a - x * b
+            r0, r1, r2 = -a - y * c, x * c - b, x * a + y * b
+            r3, r4, r5 = -v * size, u * size, (v * x - u * y) * size
+            w0, w1, w2, w3, w4, w5 = w * r0, w * r1, w * r2, w * r3, w * r4, w * r5
+            s00 += w0 * r0
+            s01 += w0 * r1
+            s02 += w0 * r2
+            s03 += w0 * r3
+            s04 += w0 * r4
+            s05 += w0 * r5
+            s06 += w0 * across
+            s11 += w1 * r1
+            s12 += w1 * r2
+            s13 += w1 * r3
+            s14 += w1 * r4
+            s15 += w1 * r5
+            s16 += w1 * across
+            s22 += w2 * r2
+            s23 += w2 * r3
+            s24 += w2 * r4
+            s25 += w2 * r5
+            s26 += w2 * across
+            s33 += w3 * r3
+            s34 += w3 * r4
+            s35 += w3 * r5
+            s36 += w3 * across
+            s44 += w4 * r4
+            s45 += w4 * r5
+            s46 += w4 * across
+            s55 += w5 * r5
+            s56 += w5 * across
+            s66 += w * across * across
+        s[:7] = s00, s01, s02, s03, s04, s05, s06
+        s[7:13] = s11, s12, s13, s14, s15, s16
+        s[13:18] = s22, s23, s24, s25, s26
+        s[18:22] = s33, s34, s35, s36
+        s[22:28] = s44, s45, s46, s55, s56, s66
+        place = 0
+        for row in range(7):
+            for column in range(row, 7):
+                found[k, row, column] = found[k, column, row] = s[place]
+                place += 1
+    return found
+
+
+@_fast
+def costs(
+    points: Field, target: Field, spread: Field, valid: Field, C: Field, t: Field, scale: float
+) -> Field:
+    """Sum over valid cells of log(1 + e^2 / (S scale^2)), (many,); valid is 0 or 1.
+
+    A logarithm costs more than all the rest, so that of a product is taken. Its factors are below
+    1e18: residuals below 1e3, scales above 1e-4, variances above 1e-3 and nearly always above 0.3.
+    """
+    found = np.empty(len(C))
+    tight, n = 1.0 / (scale * scale), points.shape[1]
+    for k in range(len(C)):
+        C_k, t_k, total = C[k], t[k], 0.0
+        for start in range(0, n, _FACTORS):
+            product = 1.0
+            for i in range(start, min(start + _FACTORS, n)):
+                _, _, u, v, p, q, _ = _placed(
+                    C_k, t_k, points[0, i], points[1, i], target[0, i], target[1, i]
+                )
+                across = u * q - v * p
+                variance = (
+                    q * q * spread[0, i] - 2.0 * p * q * spread[1, i] + p * p * spread[2, i] + 1e-3
+                )
+                product *= 1.0 + valid[i] * across * across * tight / variance
+            total += math.log(product)
+        found[k] = total
+    return found

@@ -1,0 +1,138 @@
+"""view_node: the page of a running system, from the topics of the nodes.
+
+    python -m hydranet_ros.ros.view_node --ros-args -p port:=8080
+
+It only listens. Images are subscribed to while a browser looks, so that nobody draws in vain.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from threading import Event
+from typing import Any
+
+import rclpy
+from diagnostic_msgs.msg import DiagnosticArray
+from geometry_msgs.msg import PoseWithCovarianceStamped
+from nav_msgs.msg import Odometry
+from rclpy.node import Node
+from rclpy.qos import QoSProfile, ReliabilityPolicy
+from sensor_msgs.msg import CameraInfo, Image, TimeReference
+
+from hydranet_ros.errors import BadInput
+from hydranet_ros.geometry.camera import T_BASE_OPTICAL
+from hydranet_ros.geometry.stamps import StampMatcher
+from hydranet_ros.ros import conversions
+from hydranet_ros.ros.parameters import Parameters
+from hydranet_ros.ros.spin import run_until_stopped
+from hydranet_ros.settings import Configuration, setting
+from hydranet_ros.view.arrivals import ODOMETRY, PICTURE, ROTATION, TRUTH, Arrivals
+from hydranet_ros.view.page import HOST, PORT, exposure, open_page
+from hydranet_ros.view.scene import History
+
+POLL_S = 0.1
+# Any publisher matches, and a slow view delays none.
+QUALITY = QoSProfile(depth=10, reliability=ReliabilityPolicy.BEST_EFFORT)
+FUSED, ROTATIONS = "fused/odometry", "hydranet_node/relative_rotation"
+
+
+@dataclass(frozen=True)
+class ViewConfig(Configuration):
+    """Where the page is."""
+
+    host: str = setting(HOST, "address of the page; 0.0.0.0: everybody may look", live=False)
+    port: int = setting(
+        PORT, "port of the page; the next free one where taken", 1, 65535, live=False
+    )
+
+
+class ViewNode(Node):
+    """Collects what the nodes publish, and shows each state of the fusion."""
+
+    def __init__(self, history: History, **options: Any) -> None:
+        super().__init__("view_node", **options)
+        self.config = Parameters(self, ViewConfig).config
+        self._arrivals = Arrivals(history)
+        self._halves: StampMatcher[Any] = StampMatcher(2, 0)
+        self._flow: Any = None
+        self._listen(Odometry, "ground_truth/odometry", self._on_truth)
+        self._listen(Odometry, "vo/odometry", self._on_odometry)
+        self._listen(Odometry, FUSED, self._on_fused)
+        self._listen(PoseWithCovarianceStamped, ROTATIONS, lambda m: self._on_half(0, m))
+        self._listen(TimeReference, f"{ROTATIONS}/interval", lambda m: self._on_half(1, m))
+        for topic in ("left/camera_info", "camera_info"):
+            self._listen(CameraInfo, topic, lambda m: self._arrivals.keep_moment(_stamp(m)))
+        self._listen(
+            DiagnosticArray, "/diagnostics", lambda m: self._arrivals.diagnosis.hear(m.status)
+        )
+
+    def look(self, wanted: bool) -> None:
+        """Subscribe to the pictures while somebody looks."""
+        if wanted and self._flow is None:
+            self._flow = self._listen(Image, "hydranet_node/flow/image", self._on_picture)
+        elif not wanted and self._flow is not None:
+            self.destroy_subscription(self._flow)
+            self._flow = None
+
+    def _listen(self, kind: Any, topic: str, callback: Callable[[Any], None]) -> Any:
+        return self.create_subscription(kind, topic, callback, QUALITY)
+
+    def _on_truth(self, message: Odometry) -> None:
+        self._arrivals.keep(TRUTH, _stamp(message), _pose(message))
+
+    def _on_picture(self, message: Image) -> None:
+        self._arrivals.keep(PICTURE, _stamp(message), message)
+
+    def _on_half(self, side: int, message: Any) -> None:
+        halves = self._halves.add(side, _stamp(message), message)
+        if halves is None:
+            return
+        try:
+            rotation = conversions.rotation_from(*halves)
+        except BadInput as error:
+            self._arrivals.diagnosis.states["gyro"] = f"lost: {error}"
+        else:
+            self._arrivals.keep(ROTATION, _stamp(message), rotation)
+
+    def _on_odometry(self, message: Odometry) -> None:
+        self._arrivals.keep(ODOMETRY, _stamp(message), _pose(message))
+        if not self.count_publishers(FUSED):  # nobody fuses: odometry leads
+            self._arrivals.show(_stamp(message))
+
+    def _on_fused(self, message: Odometry) -> None:
+        Sigma = conversions.covariance_matrix(message.pose.covariance)[:3, :3]
+        self._arrivals.show(_stamp(message), _pose(message), Sigma)
+
+
+def _stamp(message: Any) -> int:
+    return conversions.stamp_ns(message.header.stamp)
+
+
+def _pose(message: Odometry) -> Any:
+    try:
+        return conversions.pose_matrix(message.pose.pose) @ T_BASE_OPTICAL
+    except BadInput:  # its node says so in /diagnostics
+        return None
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Serve the page as a process, and give its exit code."""
+    return run_until_stopped("view_node", _serve, arguments)
+
+
+def _serve(stop: Event) -> None:
+    history = History()
+    node = ViewNode(history)
+    host = node.config.host
+    with open_page(history, host, node.config.port, "live") as page:
+        print(f"view: {page.url}, {exposure(host)}", flush=True)
+        while not stop.is_set():
+            node.look(page.browsers > 0)
+            rclpy.spin_once(node, timeout_sec=POLL_S)
+    node.destroy_node()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
