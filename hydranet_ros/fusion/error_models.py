@@ -15,7 +15,8 @@ long run: the persistent part enters with 2 tau s^2 t (`covariance`). A test of 
 (s t)^2 of it only (`step_covariance`): NIS by the long run would call every source too careful.
 Shares of angle and way are correlated over a turn (about 1 rad) and over some metres: their
 variance is share^2 |angle| 1 rad and share^2 |way| 10 m, which again does not depend on how many
-messages tell of it. What is the same all the time belongs into a calibration state.
+messages tell of it, and (share |angle|)^2 and (share |way|)^2 over a shorter step. What is the same
+all the time belongs into a calibration state.
 
 Of sources that look at images a single step shows less than what is published, as that is
 calibrated on sums over many frames, and against references that have noise of their own (.02 deg
@@ -49,6 +50,7 @@ Where the numbers are from:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -82,21 +84,24 @@ class OdometryModel(Configuration):
 
     def covariance(self, motion: RelativePose) -> Array:
         """(6, 6), as it is believed in the long run."""
-        seconds = motion.seconds
-        return self._covariance(motion, max(2.0 * self.drift_s, seconds) * seconds)
+        return self._covariance(motion, max)
 
     def step_covariance(self, motion: RelativePose) -> Array:
-        """(6, 6) of this one motion, of which a persistent error is a small part."""
-        drift_s2 = min(2.0 * self.drift_s, motion.seconds) * motion.seconds
-        return self.step_share * self._covariance(motion, drift_s2)
+        """(6, 6) of this one motion, of which an error that lasts is a small part."""
+        return self.step_share * self._covariance(motion, min)
 
-    def _covariance(self, motion: RelativePose, drift_s2: float) -> Array:
-        times = motion.seconds / FLOOR_S
+    def _covariance(self, motion: RelativePose, extent: Callable[[float, float], float]) -> Array:
+        """`extent` of a motion and of what an error lasts for: the larger, or the smaller."""
+        seconds = motion.seconds
         angle = float(np.linalg.norm(lie.so3_log(motion.T_2_1[:3, :3])))
         way = float(np.linalg.norm(motion.T_2_1[:3, 3]))
-        metres = self.floor_m**2 * times + self.distance_share**2 * way * SCALE_M
-        radians = np.deg2rad(self.floor_deg) ** 2 * times + self.turn_share**2 * angle * SCALE_RAD
-        radians += np.deg2rad(self.drift_deg_s) ** 2 * drift_s2
+        times = seconds / FLOOR_S
+        metres = self.floor_m**2 * times + self.distance_share**2 * way * extent(way, SCALE_M)
+        radians = np.deg2rad(self.floor_deg) ** 2 * times
+        radians += self.turn_share**2 * angle * extent(angle, SCALE_RAD)
+        radians += (
+            np.deg2rad(self.drift_deg_s) ** 2 * seconds * extent(seconds, 2.0 * self.drift_s)
+        )
         return self.scale * motion.Sigma_2_1 + np.diag([metres] * 3 + [radians] * 3)
 
 

@@ -32,6 +32,8 @@ HISTORY = 100
 FEW_VOTES = 20
 # Wheels that slip may slide this far in a step, also where they do not turn.
 SLIP_M = 0.02
+# A direction whose variance is larger than so many times the smallest is not measured.
+MEASURED = 10.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +47,13 @@ class Innovation:
     def nis(self) -> float:
         """Nu' S^-1 nu."""
         return float(self.difference @ np.linalg.solve(self.covariance, self.difference))
+
+    def along(self, directions: Array) -> float:
+        """The NIS over some directions, rows of (k, n), as if all n were like them."""
+        difference = directions @ self.difference
+        covariance = directions @ self.covariance @ directions.T
+        nis = float(difference @ np.linalg.solve(covariance, difference))
+        return nis * len(self.difference) / len(directions)
 
     @property
     def widening(self) -> Array:
@@ -210,9 +219,20 @@ class Gate:
     def agreement(
         self, odometry: RelativeMotion, turn: Turn, prior: RelativeMotion
     ) -> dict[str, float]:
-        """The NIS of sources with the covariances of single steps: these are kept and told."""
+        """The NIS of sources with the covariances of single steps: these are kept and told.
+
+        Only what odometry measures counts: wheels know their turn about one axis, and that they do
+        not leave the ground is an assumption, which nothing tests.
+        """
+        turns = _measured(odometry.covariance[3:, 3:])
+        ways = _measured(odometry.covariance[:3, :3])
+        both = np.zeros((len(ways) + len(turns), 6))
+        both[: len(ways), :3], both[len(ways) :, 3:] = ways, turns
         found = self._innovations(odometry, turn, prior)
-        values = {source: each.nis for source, each in found.items()}
+        values = {
+            source: each.along(both if source == ODOMETRY else turns)
+            for source, each in found.items()
+        }
         for source, value in values.items():
             self[source].recent.append(value)
         return values
@@ -273,6 +293,12 @@ def outvoted(
     if slips and not strays and not agree:
         return ODOMETRY
     return ROTATION if strays and not slips and not agree else None
+
+
+def _measured(Sigma: Array) -> Array:
+    """(k, 3), the directions in which a source knows more than a tenth of what it knows best."""
+    variances, axes = np.linalg.eigh(Sigma)
+    return np.asarray(axes.T[variances <= MEASURED * variances[0]])
 
 
 def _less_likely(prior: RelativeMotion | None, odometry: RelativeMotion, turn: Turn) -> str:

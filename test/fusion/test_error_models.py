@@ -58,6 +58,15 @@ def test_shares_of_turn_and_way() -> None:
     assert np.sqrt(gone[2, 2]) == pytest.approx(0.2, rel=1e-6)
 
 
+def test_a_step_has_of_a_share_what_it_has_turned() -> None:
+    """A track that is 10 % wrong shows 10 % of a short turn, however much a long one may have."""
+    model = OdometryModel(scale=1.0, floor_m=0.0, floor_deg=0.0, turn_share=0.1)
+    step = model.step_covariance(motion(100, turn=0.02))
+    assert np.sqrt(step[4, 4]) == pytest.approx(0.1 * 0.02, rel=1e-5)
+    model = OdometryModel(scale=1.0, floor_m=0.0, floor_deg=0.0, distance_share=0.02)
+    assert np.sqrt(model.step_covariance(motion(100, way=0.5))[2, 2]) == pytest.approx(0.01)
+
+
 def test_each_source_has_its_model() -> None:
     config = FusionConfig()
     assert config.odometry_model is config.visual

@@ -325,3 +325,24 @@ def test_any_acceptance_starts_the_count_of_rejections_again() -> None:
     statistics.count(rejected=True)
     assert statistics.due
     assert (statistics.accepted, statistics.rejected) == (1, 3)
+
+
+def test_nis_counts_what_odometry_measures() -> None:
+    """Wheels know one turn; that they stay on the ground is assumed, and must not calm the NIS."""
+    rng, gate = np.random.default_rng(0), Gate(1e-6, 10)
+    sure, assumed = np.deg2rad(0.05), np.deg2rad(2.0)
+    tilted = lie.so3_exp([0.36, 0.0, 0.0])
+    Sigma = np.zeros((6, 6))
+    Sigma[:3, :3] = 0.01**2 * np.eye(3)
+    Sigma[3:, 3:] = tilted @ np.diag([assumed, sure, assumed]) ** 2 @ tilted.T
+    Sigma_turn = np.deg2rad(0.03) ** 2 * np.eye(3)
+    prior = RelativeMotion(np.eye(3), np.zeros(3), np.diag([0.02] * 3 + [0.5] * 3) ** 2)
+    told = []
+    for _ in range(2000):
+        yaw = tilted @ np.array([0.0, sure * rng.normal(), 0.0])
+        r = np.hypot(0.01, 0.02) * rng.normal(size=3)
+        odometry = RelativeMotion(lie.so3_exp(yaw), r, Sigma)
+        turn = Turn(lie.so3_exp(np.deg2rad(0.03) * rng.normal(size=3)), Sigma_turn)
+        told.append(gate.agreement(odometry, turn, prior))
+    assert np.mean([each["odometry"] for each in told]) == pytest.approx(6.0, rel=0.1)
+    assert np.mean([each["rotation"] for each in told]) == pytest.approx(3.0, rel=0.1)
