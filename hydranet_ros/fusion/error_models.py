@@ -15,8 +15,8 @@ long run: the persistent part enters with 2 tau s^2 t (`covariance`). A test of 
 (s t)^2 of it only (`step_covariance`): NIS by the long run would call every source too careful.
 Shares of angle and way are correlated over a turn (about 1 rad) and over some metres: their
 variance is share^2 |angle| 1 rad and share^2 |way| 10 m, which again does not depend on how many
-messages tell of it, and (share |angle|)^2 and (share |way|)^2 over a shorter step. What is the same
-all the time belongs into a calibration state.
+messages tell of it, and (share |angle|)^2 and (share |way|)^2 over a shorter step. What is the
+same all the time belongs into a calibration state.
 
 Of sources that look at images a single step shows less than what is published, as that is
 calibrated on sums over many frames, and against references that have noise of their own (.02 deg
