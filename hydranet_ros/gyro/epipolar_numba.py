@@ -105,6 +105,87 @@ def sums(
 
 
 @_fast
+def _solved(A: Field, b: Field) -> None:
+    """Put A^-1 b into b, for a symmetric positive definite A, by its Cholesky factor in place."""
+    n = len(b)
+    for i in range(n):
+        for j in range(i + 1):
+            total = A[i, j]
+            for k in range(j):
+                total -= A[i, k] * A[j, k]
+            A[i, j] = math.sqrt(total) if i == j else total / A[j, j]
+    for i in range(n):
+        total = b[i]
+        for k in range(i):
+            total -= A[i, k] * b[k]
+        b[i] = total / A[i, i]
+    for i in range(n - 1, -1, -1):
+        total = b[i]
+        for k in range(i + 1, n):
+            total -= A[k, i] * b[k]
+        b[i] = total / A[i, i]
+
+
+@_fast
+def _turned(phi: Field, C: Field, out: Field) -> None:
+    """Put Exp(phi) C into out; phi is cut off at half a radian per axis."""
+    x, y = min(max(phi[0], -0.5), 0.5), min(max(phi[1], -0.5), 0.5)
+    z = min(max(phi[2], -0.5), 0.5)
+    square = x * x + y * y + z * z
+    sine = 1.0 + square * (-1.0 / 6.0 + square * (1.0 / 120.0 - square / 5040.0))
+    cosine = 0.5 + square * (-1.0 / 24.0 + square * (1.0 / 720.0 - square / 40320.0))
+    for j in range(3):
+        a, b, c = C[0, j], C[1, j], C[2, j]
+        u, v, w = y * c - z * b, z * a - x * c, x * b - y * a
+        out[0, j] = a + sine * u + cosine * (y * w - z * v)
+        out[1, j] = b + sine * v + cosine * (z * u - x * w)
+        out[2, j] = c + sine * w + cosine * (x * v - y * u)
+
+
+@_fast
+def advance(
+    points: Field,
+    target: Field,
+    spread: Field,
+    weight: Field,
+    C: Field,
+    t: Field,
+    scale: Field,
+    least: float,
+    damping: float,
+    stiff: float,
+    held: float,
+) -> tuple[Field, Field]:
+    """One step of Gauss-Newton of each motion: `step` of `epipolar_numpy`, and its constants."""
+    equations = sums(points, target, spread, weight, C, t, scale)
+    turned, moved = np.empty((len(C), 3, 3)), np.empty((len(C), 3))
+    A, delta = np.empty((6, 6)), np.empty(6)
+    for k in range(len(C)):
+        size = 0.0
+        for i in range(6):
+            size += equations[k, i, i] / 6.0
+        for i in range(6):
+            delta[i] = -equations[k, i, 6]
+            for j in range(6):
+                A[i, j] = equations[k, i, j]
+            A[i, i] += damping * size + least
+        for i in range(3):
+            for j in range(3):
+                A[3 + i, 3 + j] += stiff * size * t[k, i] * t[k, j]
+            A[3 + i, 3 + i] += held * size
+        _solved(A, delta)
+        _turned(delta[:3], C[k], turned[k])
+        length = 0.0
+        for i in range(3):
+            moved[k, i] = t[k, i] + delta[3 + i]
+            length += moved[k, i] * moved[k, i]
+        length = max(math.sqrt(length), 1e-12)
+        for i in range(3):
+            moved[k, i] /= length
+    return turned, moved
+
+
+@_fast
 def costs(
     points: Field, target: Field, spread: Field, valid: Field, C: Field, t: Field, scale: float
 ) -> Field:

@@ -210,10 +210,16 @@ def step(
     held: float = 0.0,
 ) -> CameraMotion:
     """One step of Gauss-Newton; weight (n), a Cauchy kernel of a scale, or (many, 1) of them."""
-    normal, moment = _equations(cells, motion, weight, scale)
+    least = LEAST_INFORMATION * weight.sum() + 1e-12
+    if compiled is not None:
+        scales = np.broadcast_to(np.asarray(scale, dtype=np.float64).ravel(), len(motion.t))
+        constants = float(least), DAMPING, STIFF, held
+        return CameraMotion(
+            *compiled.advance(*_fields(cells), weight, *motion, scales, *constants)
+        )
+    normal, moment = _normal(_place(cells, motion), motion.t, weight, scale)
     size = np.trace(normal, axis1=1, axis2=2)[:, None, None] / 6.0
-    least = DAMPING * size + LEAST_INFORMATION * weight.sum() + 1e-12
-    damped = normal + least * EYE6
+    damped = normal + (DAMPING * size + least) * EYE6
     damped[:, 3:, 3:] += _fixed_length(motion.t, size, held * size)
     delta = np.linalg.solve(damped, moment[..., None])[..., 0]
     t = motion.t + delta[:, 3:]
@@ -321,17 +327,6 @@ def _normal(at: _At, t: Field, weight: Field, scale: float | Field) -> tuple[Fie
     rows[:, 6] = left.across
     w = weight / (left.variance + np.square(left.across) / np.square(scale))
     sums = (rows * w[:, None].astype(x.dtype)) @ rows.transpose(0, 2, 1)
-    return sums[:, :6, :6], -sums[:, :6, 6]
-
-
-def _equations(
-    cells: Cells, motion: CameraMotion, weight: Field, scale: float | Field
-) -> tuple[Field, Field]:
-    """What `_normal` gives of `_place`, compiled if that is possible."""
-    if compiled is None:
-        return _normal(_place(cells, motion), motion.t, weight, scale)
-    scales = np.broadcast_to(np.asarray(scale, dtype=np.float64).ravel(), len(motion.t))
-    sums = compiled.sums(*_fields(cells), weight, *motion, scales)
     return sums[:, :6, :6], -sums[:, :6, 6]
 
 

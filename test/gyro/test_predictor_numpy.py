@@ -180,7 +180,9 @@ def test_which_one_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(("many", "n"), [(64, 128), (3, 1000), (1, 17)])
-def test_compiled_sums_are_those_of_numpy(many: int, n: int) -> None:
+def test_compiled_sums_are_those_of_numpy(
+    many: int, n: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("numba", reason="the extra `fast` is not installed")
     from hydranet_ros.gyro import epipolar_numba
 
@@ -199,6 +201,13 @@ def test_compiled_sums_are_those_of_numpy(many: int, n: int) -> None:
     sums = epipolar_numba.sums(*fields, valid, *motion, scale.ravel())
     np.testing.assert_allclose(sums[:, :6, :6], normal, rtol=1e-9, atol=1e-9 * normal.max())
     np.testing.assert_allclose(-sums[:, :6, 6], moment, atol=1e-9 * np.abs(moment).max())
+    for held in (0.0, epipolar_numpy.HELD):
+        stepped = [epipolar_numpy.step(cells, motion, valid, scale, held)]
+        with monkeypatch.context() as without:
+            without.setattr(epipolar_numpy, "compiled", None)
+            stepped.append(epipolar_numpy.step(cells, motion, valid, scale, held))
+        for ours, theirs in zip(*stepped, strict=True):
+            np.testing.assert_allclose(ours, theirs, atol=1e-9)
     left = epipolar_numpy.residuals(cells, motion)
     expected = np.log1p(np.square(left.across) / (left.variance * 1e-6)) @ valid
     np.testing.assert_allclose(
