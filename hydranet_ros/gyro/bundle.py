@@ -20,6 +20,9 @@ holds both: what a rolling shutter, a lens or a walker does is shared by neighbo
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from importlib import import_module
+from importlib.util import find_spec
+from types import ModuleType
 from typing import NamedTuple
 
 import cv2
@@ -28,8 +31,13 @@ from numpy.typing import NDArray
 
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.lie import Array
+from hydranet_ros.gyro.bundle_sums import STEP, sums
 
-STEP = 6  # numbers of a view: rotation, translation
+compiled: ModuleType | None = (
+    import_module("hydranet_ros.gyro.bundle_numba") if find_spec("numba") is not None else None
+)
+"""The sums, compiled; None where numba is not installed."""
+
 _NEAREST = 0.05  # of z: what is behind a camera must not be divided by
 _DEPTHS = (-0.2, 20.0)  # of rho, in units of its median: noise makes distant ones negative
 _LARGEST_TURN = 0.3  # rad, of one step
@@ -214,24 +222,12 @@ class Bundle:
         chosen = [self.views[k] for k in numbers]
         C, t = np.array([each.C for each in chosen]), np.array([each.t for each in chosen])
         z, seen = np.array([each.z for each in chosen]), np.array([each.seen for each in chosen])
-        ray = C @ self.bearings.T  # (views, 3, n)
-        X = ray + t[:, :, None] * self.rho
-        inverse = 1.0 / np.maximum(X[:, 2], _NEAREST)
-        h = X[:, :2] * inverse[:, None]
-        r = np.swapaxes(z, 1, 2) - h  # (views, 2, n)
-        square = (r * r).sum(axis=1)
-        weights = seen / (1.0 + square / noise.kernel**2)
-        root = np.sqrt(weights) / noise.sigma
-        a = inverse * root
-        r *= root[:, None]
-        J = _derivatives(a, h, ray, self.rho)  # (views, 6, 2, n)
-        J_rho = a[:, None] * (t[:, :2, None] - h * t[:, 2:, None])  # (views, 2, n)
+        summed = sums if compiled is None else compiled.sums
+        found = summed(self.bearings, self.rho, C, t, z, seen, *noise, _NEAREST)
         K, n = len(chosen), len(self.rho)
-        flat = J.reshape(K, STEP, 2 * n)
         blocks = np.zeros((K, STEP, K, STEP))
-        blocks[np.arange(K), :, np.arange(K), :] = flat @ np.swapaxes(flat, 1, 2)
-        moments = (J * r[:, None]).sum(axis=2).reshape(STEP * K, n)
-        cross = (J * J_rho[:, None]).sum(axis=2).reshape(STEP * K, n)
+        blocks[np.arange(K), :, np.arange(K), :] = found.H
+        moments, cross = (each.reshape(STEP * K, n) for each in (found.moments, found.cross))
         rotations, moment = self._rotations(numbers)
         off = self.rho_0 - self.rho  # disparities may be of something else altogether
         prior = self.information / (1.0 + self.information * off * off / _PRIOR_KERNEL**2)
@@ -239,11 +235,11 @@ class Bundle:
             H=blocks.reshape(STEP * K, STEP * K) + rotations,
             g=moments.sum(axis=1) + moment,
             rotations=rotations,
-            weights=weights,
-            squares=_CAUCHY * float((weights * square).sum()),
-            cost=float((seen * np.log1p(square / noise.kernel**2)).sum()),
-            depth_H=(J_rho * J_rho).sum(axis=(0, 1)) + prior,
-            depth_g=(J_rho * r).sum(axis=(0, 1)) + prior * off,
+            weights=found.weights,
+            squares=_CAUCHY * found.squares,
+            cost=found.cost,
+            depth_H=found.depth_H + prior,
+            depth_g=found.depth_g + prior * off,
             cross=cross,
             moments=moments,
         )
@@ -328,19 +324,3 @@ def _triangulated(bearings: Array, z: Array, C: Array, t: Array) -> Array:
     d, f = t[:2] - z * t[2], z * ray[:, 2:] - ray[:, :2]
     rho: Array = (d * f).sum(axis=1) / np.maximum((d * d).sum(axis=1), 1e-9)
     return rho
-
-
-def _derivatives(a: Array, h: Array, ray: Array, rho: Array) -> Array:
-    """(views, 6, 2, n): d h / d (phi, t) times the root weight; a (views, n), the others with xyz.
-
-    h = pi(X), X = Exp(phi) ray + rho t: d X = -ray^ d phi + rho d t.
-    """
-    x, y, z = ray[:, 0], ray[:, 1], ray[:, 2]
-    hx, hy, ar = h[:, 0], h[:, 1], a * rho
-    J = np.zeros((len(a), STEP, 2, a.shape[1]))
-    J[:, 0, 0], J[:, 0, 1] = -a * hx * y, -a * (z + hy * y)
-    J[:, 1, 0], J[:, 1, 1] = a * (z + hx * x), a * hy * x
-    J[:, 2, 0], J[:, 2, 1] = -a * y, a * x
-    J[:, 3, 0] = J[:, 4, 1] = ar
-    J[:, 5, 0], J[:, 5, 1] = -ar * hx, -ar * hy
-    return J

@@ -21,7 +21,8 @@ from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.camera import Camera, Image
 from hydranet_ros.geometry.estimates import RelativeRotation
 from hydranet_ros.geometry.lie import Array
-from hydranet_ros.gyro.bundle import STEP, Bundle, Equations, Noise, Spread, View
+from hydranet_ros.gyro.bundle import Bundle, Equations, Noise, Spread, View
+from hydranet_ros.gyro.bundle_sums import STEP
 from hydranet_ros.gyro.grid import GridFlow
 from hydranet_ros.gyro.tracks import TrackConfig, Tracks
 from hydranet_ros.settings import Configuration, section, setting

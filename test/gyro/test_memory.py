@@ -15,6 +15,7 @@ from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.camera import Camera, Image
 from hydranet_ros.geometry.estimates import RelativeRotation
 from hydranet_ros.geometry.lie import Array
+from hydranet_ros.gyro import bundle_sums
 from hydranet_ros.gyro import memory as module
 from hydranet_ros.gyro.bundle import Bundle, Noise, View
 from hydranet_ros.gyro.flow import FlowConfig, FlowEstimator
@@ -221,6 +222,24 @@ def test_equations_are_those_of_the_residuals_and_schur_is_the_dense_solve() -> 
     np.testing.assert_allclose(np.linalg.solve(less, moment), step[:m], atol=1e-3 * scale)
     depths = (found.depth_g - step[:m] @ found.cross) / found.depth_H
     np.testing.assert_allclose(depths, step[m:], atol=1e-3 * np.abs(step[m:]).max())
+
+
+def test_compiled_sums_are_those_of_numpy() -> None:
+    pytest.importorskip("numba", reason="the extra `fast` is not installed")
+    from hydranet_ros.gyro import bundle_numba
+
+    rng, K, n = np.random.default_rng(5), 4, 60
+    bearings = np.column_stack([rng.uniform(-0.6, 0.6, (n, 2)), np.ones(n)])
+    rho, C = rng.uniform(-0.1, 3.0, n), lie.so3_exp(rng.normal(0.0, 0.2, (K, 3)))
+    t, seen = rng.normal(0.0, 0.3, (K, 3)), rng.random((K, n)) < 0.8
+    X = bearings @ np.swapaxes(C, 1, 2) + rho[:, None] * t[:, None]
+    z = X[..., :2] / X[..., 2:] + rng.normal(0.0, 0.003, (K, n, 2))
+    given = bearings, rho, C, t, z, seen, 0.002, 0.004, 0.05
+    for name, ours, theirs in zip(
+        bundle_sums.Sums._fields, bundle_numba.sums(*given), bundle_sums.sums(*given), strict=True
+    ):
+        size = np.abs(theirs).max()
+        np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-11 * size, err_msg=name)
 
 
 def test_what_single_points_do_is_what_leaving_them_out_does() -> None:
