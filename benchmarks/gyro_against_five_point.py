@@ -3,8 +3,7 @@
     python benchmarks/gyro_against_five_point.py DATA/euroc DATA/seven_scenes DATA/tum/fr1_xyz
     python benchmarks/gyro_against_five_point.py DATA/robot --camera camera_info.yaml --json
 
-Five-point: corners (goodFeaturesToTrack), pyramidal LK forth and back, the essential matrix by
-USAC_MAGSAC with 0.8 px, and of its two rotations the smaller. Errors are over blocks of 1, 10 and
+The five-point method is that of `evaluation/five_point.py`. Errors are over blocks of 1, 10 and
 50 frames in which both have every rotation. A folder with imu.csv and without truth is compared
 with the integrated rates of its IMU, as its images are stamped, and once more with the offset of
 stamps at which the two agree best. NEES is by summed covariances, and by those of
@@ -28,10 +27,16 @@ import numpy as np
 from hydranet_ros.datasets.source import Source, open_source, true_trajectory
 from hydranet_ros.datasets.tum import read_samples
 from hydranet_ros.errors import HydraNetError
+from hydranet_ros.evaluation.five_point import (
+    FIVE_POINT,
+    FivePoint,
+    lasting_nees,
+    rotation_comparison,
+)
 from hydranet_ros.evaluation.output import progress
 from hydranet_ros.evaluation.record import on_frames
-from hydranet_ros.geometry import lie, metrics
-from hydranet_ros.geometry.camera import T_BASE_OPTICAL, Camera, Image, StereoCamera
+from hydranet_ros.geometry import lie
+from hydranet_ros.geometry.camera import T_BASE_OPTICAL, StereoCamera
 from hydranet_ros.geometry.estimates import RelativeRotation
 from hydranet_ros.geometry.lie import Array
 from hydranet_ros.geometry.trajectory import Trajectory
@@ -39,8 +44,6 @@ from hydranet_ros.gyro.visual_gyro import GyroConfig, VisualGyro
 from hydranet_ros.settings import configured
 
 LENGTHS = (1, 10, 50)
-CORNERS, QUALITY, APART_PX, BACK_PX = 1000, 0.01, 8, 0.5
-CONFIDENCE, THRESHOLD_PX, LEAST_TRACKS = 0.9999, 0.8, 8
 
 # The robot with an IMU: how its camera looks (down, left), how long it stands still at first,
 # which turns count (below them it drives straight), and how fast it goes where it drives: 0.5
@@ -50,35 +53,6 @@ STANDING_NS = 3_000_000_000
 TURNS_DEG = 0.2, 4.0
 DRIVING_COUNTS = 0.5
 OFFSETS_MS = range(-60, 61, 5)
-
-
-class FivePoint:
-    """The rotation between the images that it is given."""
-
-    def __init__(self, camera: Camera) -> None:
-        self._K = camera.matrix
-        self._last: Image | None = None
-
-    def update(self, image: Image) -> Array | None:
-        """C_2_1 since the last image; None where there is too little to track."""
-        last, self._last = self._last, image
-        if last is None:
-            return None
-        corners = cv2.goodFeaturesToTrack(last, CORNERS, QUALITY, APART_PX)
-        if corners is None:
-            return None
-        there, seen, _ = cv2.calcOpticalFlowPyrLK(last, image, corners, None)
-        back, again, _ = cv2.calcOpticalFlowPyrLK(image, last, there, None)
-        near = np.linalg.norm((corners - back)[:, 0], axis=1) < BACK_PX
-        tracked = (seen[:, 0] > 0) & (again[:, 0] > 0) & near
-        if tracked.sum() < LEAST_TRACKS:
-            return None
-        points = corners[tracked, 0], there[tracked, 0]
-        E, _ = cv2.findEssentialMat(*points, self._K, cv2.USAC_MAGSAC, CONFIDENCE, THRESHOLD_PX)
-        if E is None or E.shape[0] < 3:
-            return None
-        both = cv2.decomposeEssentialMat(E[:3])[:2]
-        return min(both, key=lambda C: float(np.linalg.norm(lie.so3_log(C))))
 
 
 @dataclass
@@ -116,56 +90,21 @@ def measure(source: Source, config: GyroConfig) -> Measured:
 
 def figures(source: Source, truth: Trajectory, found: Measured) -> dict[str, Any]:
     """Errors of both over blocks that both have, the NEES of ours, and times."""
-    C, Sigma, C_gt = on_frames(found.ours, truth, source.stamps_ns)
     five = np.array(found.five_point).reshape(-1, 3, 3)
-    common = np.where(np.isnan(five), np.nan, C), np.where(np.isnan(C), np.nan, five)
+    stamps = source.stamps_ns
+    C, _, _ = on_frames(found.ours, truth, stamps)
     result: dict[str, Any] = {
         "frames": len(source),
         "without": [int(np.isnan(each[:, 0, 0]).sum()) for each in (C, five)],
         "ms": [float(np.median(each)) for each in (found.ours_ms, found.five_point_ms)],
     }
-    for length in LENGTHS:
-        ones = np.tile(np.eye(3), (len(C), 1, 1))
-        angles = [
-            np.rad2deg(np.linalg.norm(metrics.block_errors(each, ones, C_gt, length)[0], axis=1))
-            for each in common
-        ]
-        ours = metrics.block_figures(C, Sigma, C_gt, length)
-        result[f"over_{length}"] = {
-            "blocks": len(angles[0]),
-            "mean_deg": [_of(np.mean, each) for each in angles],
-            "median_deg": [_of(np.median, each) for each in angles],
-            "nees": None if ours is None else ours.nees,
-            "nees_lasting": lasting_nees(found.ours, source, truth, length),
-            "bias_deg": None if ours is None else ours.bias_deg,
-        }
+    compared = rotation_comparison(found.ours, {FIVE_POINT: five}, truth, stamps, LENGTHS)
+    for length, each in compared.items():
+        sides = {name: list(each[name].values()) for name in ("mean_deg", "median_deg")}
+        result[f"over_{length}"] = each | sides
     ours_10, five_10 = result["over_10"]["mean_deg"]
     result["ratio_over_10"] = ours_10 / five_10 if ours_10 is not None and five_10 else None
     return result
-
-
-def lasting_nees(
-    rotations: list[RelativeRotation], source: Source, truth: Trajectory, length: int
-) -> float | None:
-    """NEES of blocks whose covariance is that of `then`: what persists adds up as it does."""
-    _, _, C_gt = on_frames(rotations, truth, source.stamps_ns)
-    of_frame = {stamp: i for i, stamp in enumerate(source.stamps_ns.tolist())}
-    steps = {of_frame[each.stamp_1_ns]: each for each in rotations}
-    values = []
-    for start in range(0, len(C_gt) - length + 1, length):
-        block = [steps.get(k) for k in range(start, start + length)]
-        if not np.isfinite(C_gt[start : start + length]).all():
-            continue
-        chain, expected = None, np.eye(3)
-        for k, each in enumerate(block, start=start):
-            if each is None or each.stamp_2_ns != source.stamps_ns[k + 1]:
-                break
-            chain, expected = each if chain is None else chain.then(each), C_gt[k] @ expected
-        else:
-            assert chain is not None
-            e = lie.so3_log(chain.C_2_1 @ expected.T)
-            values.append(float(e @ np.linalg.solve(chain.Sigma_2_1, e)))
-    return float(np.mean(values)) if values else None
 
 
 def _of(statistic: Any, values: Array) -> float | None:
@@ -232,7 +171,7 @@ def robot_figures(
         "straight": int(straight.sum()),
         "stamp_offset_ms": offset_ms,
         "nees_lasting_at_offset": [
-            lasting_nees(found.ours, source, at_offset, length) for length in LENGTHS
+            lasting_nees(found.ours, at_offset, source.stamps_ns, length) for length in LENGTHS
         ],
     }
     for name, rotations in (("ours", C[known]), ("five_point", five[known])):

@@ -6,8 +6,10 @@ line prints it as it is and a node logs it as it is.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from importlib.util import find_spec
 from os import PathLike
+from typing import Literal
 
 
 def printable(text: str) -> str:
@@ -52,9 +54,20 @@ class BadInput(HydraNetError):  # noqa: N818 - it is the input that is bad
         return printable(self.reason)
 
 
+@dataclass(frozen=True)
+class Finding:
+    """What an examination has found of `subject`: an error stops something, a note does not."""
+
+    level: Literal["ok", "note", "warning", "error"]
+    subject: str
+    text: str
+    remedy: str = ""
+
+
 # How to get the libraries that only a part of the package needs.
 REMEDIES = {
     "torch": "pip install 'hydranet_ros[learning]'",
+    "numba": "pip install 'hydranet_ros[fast]'",
     "safetensors": "pip install safetensors",
     "rosbags": "pip install 'hydranet_ros[bags]'",
     "matplotlib": "pip install 'hydranet_ros[report]'",

@@ -19,7 +19,9 @@ from contextlib import contextmanager, suppress
 from hydranet_ros import __version__
 from hydranet_ros.cli import (
     bench,
+    benchmark,
     demo,
+    doctor,
     evaluate,
     experiment,
     fuse,
@@ -33,7 +35,10 @@ from hydranet_ros.cli.arguments import Parser
 from hydranet_ros.errors import HydraNetError, printable
 from hydranet_ros.files import remove_unfinished
 
-COMMANDS = (demo, run, fuse, evaluate, view, train, experiment, kitti2bag, play, bench)
+COMMANDS = (
+    *(demo, run, fuse, evaluate, view, train, experiment),
+    *(benchmark, bench, kitti2bag, play, doctor),
+)
 BAD_INPUT, INTERRUPTED, NO_READER = 2, 130, 141
 WORKERS_GRACE_S, GRACE_S = 1.0, 2.5
 

@@ -212,22 +212,15 @@ def _odometry(
     if config.parts != "all" or config.fusion.odometry == "own":
         return None
     from hydranet_ros.datasets.wheels import read_odometry
-    from hydranet_ros.simulation.wheels import simulate_wheels, vehicle_up
+    from hydranet_ros.evaluation.run import on_ground, wheels_of_truth
 
     try:
         if options.odometry not in (None, "wheels"):
-            return _on_ground(read_odometry(options.odometry, config.wheels), config)
-        up_c = config.wheels.up_c
+            motions = read_odometry(options.odometry, config.wheels)
+            return on_ground(motions, config, config.wheels.up_c)
+        return wheels_of_truth(source, config)
     except ValueError as error:
         raise HydraNetError(f"wheels.{error}") from None
-    if source.T_w_c is None or len(source.T_w_c) < 2:
-        raise HydraNetError(
-            f"{source.name}: has no true poses to simulate wheels from: use --odometry FILE"
-        )
-    stamps = source.stamps_ns[: len(source.T_w_c)]
-    up_c = vehicle_up(source.T_w_c, up_c)
-    motions = list(simulate_wheels(source.T_w_c, stamps, config.simulated_wheels, up_c))
-    return _on_ground(motions, config, up_c)
 
 
 def _known_scales(options: argparse.Namespace, config: PipelineConfig) -> PipelineConfig:
@@ -261,18 +254,6 @@ def _imu(
     stamps = source.stamps_ns[: len(source.T_w_c)]
     up_w = source.T_w_c[0, :3, :3] @ config.wheels.up_c
     return simulate_imu(source.T_w_c, stamps, config.simulated_imu, up_w)
-
-
-def _on_ground(
-    motions: list[RelativePose], config: PipelineConfig, up_c: Array | None = None
-) -> list[RelativePose]:
-    """The motions of wheels, held to the ground where `fusion.planar` says so."""
-    from hydranet_ros.fusion.error_models import hold_to_ground
-
-    if not config.fusion.planar or config.fusion.odometry != "wheels":
-        return motions
-    up = config.wheels.up_c if up_c is None else up_c
-    return [hold_to_ground(motion, up) for motion in motions]
 
 
 def _follow(

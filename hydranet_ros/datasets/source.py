@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,9 @@ from hydranet_ros.files import unreadable
 from hydranet_ros.geometry.camera import Camera, Frame, StereoCamera
 from hydranet_ros.geometry.lie import Array
 from hydranet_ros.geometry.trajectory import Trajectory
+
+if TYPE_CHECKING:
+    from hydranet_ros.simulation.world import World
 
 STREET = "street"
 BAG_METADATA = "metadata.yaml"
@@ -151,8 +154,26 @@ def is_bag(name: str | PathLike[str]) -> bool:
         return False
 
 
-class SimulatedStreet:
-    """The built-in street, rendered as it is read; `size` is (width, height) of its images."""
+class SimulatedWorld:
+    """A simulated world, rendered as it is read."""
+
+    def __init__(self, name: str, world: World) -> None:
+        self._world = world
+        self.name, self.unmatched = name, 0
+        self.camera = world.camera
+        self.stamps_ns = np.asarray(world.stamps_ns, dtype=np.int64)
+        self.T_w_c: Array | None = world.T_w_c
+
+    def __len__(self) -> int:
+        return len(self.stamps_ns)
+
+    def __iter__(self) -> Iterator[Frame]:
+        for frame in self._world:
+            yield Frame(frame.stamp_ns, frame.left, frame.right)
+
+
+class SimulatedStreet(SimulatedWorld):
+    """The built-in street; `size` is (width, height) of its images."""
 
     def __init__(self, max_frames: int | None = None, size: tuple[int, int] | None = None) -> None:
         from hydranet_ros.simulation.config import StreetConfig
@@ -164,15 +185,4 @@ class SimulatedStreet:
             raise HydraNetError(f"{STREET}: {error}") from None
         if size is not None:
             config = replace(config, width=size[0], height=size[1])
-        self._street = Street(config)
-        self.name, self.unmatched = STREET, 0
-        self.camera = self._street.camera
-        self.stamps_ns = np.asarray(self._street.stamps_ns, dtype=np.int64)
-        self.T_w_c: Array | None = self._street.T_w_c
-
-    def __len__(self) -> int:
-        return len(self.stamps_ns)
-
-    def __iter__(self) -> Iterator[Frame]:
-        for frame in self._street:
-            yield Frame(frame.stamp_ns, frame.left, frame.right)
+        super().__init__(STREET, Street(config))

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from hydranet_ros.datasets.source import Source, true_trajectory
+from hydranet_ros.errors import HydraNetError
 from hydranet_ros.evaluation.output import ResultsFolder
 from hydranet_ros.evaluation.record import (
     Consistency,
@@ -25,20 +26,44 @@ from hydranet_ros.evaluation.report import write_report
 from hydranet_ros.evaluation.tables import robot_calibration
 from hydranet_ros.fusion.arrival import DEGREES_OF_FREEDOM
 from hydranet_ros.fusion.edges import FusedState, scales
+from hydranet_ros.fusion.error_models import hold_to_ground
 from hydranet_ros.fusion.fusion import Fusion
 from hydranet_ros.geometry import lie
-from hydranet_ros.geometry.estimates import RelativeRotation
+from hydranet_ros.geometry.estimates import RelativePose, RelativeRotation
 from hydranet_ros.geometry.lie import Array
 from hydranet_ros.geometry.odometer import OdometryPath
 from hydranet_ros.geometry.stamps import Stamps
 from hydranet_ros.geometry.trajectory import Trajectory
-from hydranet_ros.pipeline import Pipeline, Step
+from hydranet_ros.pipeline import Pipeline, PipelineConfig, Step
+from hydranet_ros.simulation.wheels import simulate_wheels, vehicle_up
 from hydranet_ros.stereo_vo.calibration import calibration_text
 
 # Columns and rows at which the self-calibration is drawn.
 FIELD_SIZE = 19, 9
 _AXES = ("xx", "xy", "xz", "yy", "yz", "zz")
 _UPPER = np.triu_indices(3)
+
+
+def wheels_of_truth(source: Source, config: PipelineConfig) -> list[RelativePose]:
+    """The motions that simulated wheels below the camera of a source would have told."""
+    up_c = config.wheels.up_c
+    if source.T_w_c is None or len(source.T_w_c) < 2:
+        raise HydraNetError(
+            f"{source.name}: has no true poses to simulate wheels from: use --odometry FILE"
+        )
+    stamps = source.stamps_ns[: len(source.T_w_c)]
+    up_c = vehicle_up(source.T_w_c, up_c)
+    motions = list(simulate_wheels(source.T_w_c, stamps, config.simulated_wheels, up_c))
+    return on_ground(motions, config, up_c)
+
+
+def on_ground(
+    motions: list[RelativePose], config: PipelineConfig, up_c: Array
+) -> list[RelativePose]:
+    """The motions of wheels, held to the ground where `fusion.planar` says so."""
+    if not config.fusion.planar or config.fusion.odometry != "wheels":
+        return motions
+    return [hold_to_ground(motion, up_c) for motion in motions]
 
 
 class FusedPath:

@@ -1,5 +1,7 @@
 """What surrounds a node: its files, command line, launch arguments, DDS settings. No rclpy here.
 
+Nothing that has to be installed is imported before it is used: `hydranet doctor` reads this too.
+
 Fast DDS and large images: a message that finds the shared memory full is lost. A best-effort
 reader never gets it. A reliable one gets it again when the publisher next announces what it has
 sent, which for small messages, such as a camera_info, is every three seconds.
@@ -19,7 +21,6 @@ from importlib.metadata import version
 from math import isfinite
 from pathlib import Path
 
-from hydranet_ros.datasets.source import STREET, is_bag
 from hydranet_ros.errors import FileError, HydraNetError
 
 PACKAGE = "hydranet_ros"
@@ -202,6 +203,8 @@ class LaunchArguments:
 
     def source(self, name: str) -> str:
         """What a player plays."""
+        from hydranet_ros.datasets.source import STREET
+
         return self.text(name) if self.text(name) == STREET else self.file(name, or_folder=True)
 
     def refuse_unknown(self, words: Sequence[str], known: Sequence[str]) -> None:
@@ -233,6 +236,8 @@ def camera_topics(args: LaunchArguments, cameras: str, pair: bool, bag: str) -> 
     `pair`: somebody looks at both cameras, also where the gyro looks at one. With `cameras` rgbd
     the gyro looks at the image, and the odometry at its depth as well.
     """
+    from hydranet_ros.datasets.source import is_bag
+
     if cameras == "rgbd":
         return _depth_topics(args, pair, bag)
     sides = ("left", "right")
@@ -257,6 +262,8 @@ def camera_topics(args: LaunchArguments, cameras: str, pair: bool, bag: str) -> 
 
 def _depth_topics(args: LaunchArguments, odometry: bool, bag: str) -> CameraRemaps:
     """The image and its depth; `odometry`: ours runs, and looks at both."""
+    from hydranet_ros.datasets.source import is_bag
+
     names = {name: args.topic(name) for name in ("image", "camera_info")}
     names |= {f"depth/{name}": args.topic(f"depth_{name}") for name in ("image", "camera_info")}
     if bag and not any(names.values()) and is_bag(bag):

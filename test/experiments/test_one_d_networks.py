@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -115,10 +117,18 @@ def test_dropout_drops_its_share_and_keeps_the_mean() -> None:
     )
 
 
+@pytest.fixture
+def double_precision() -> Iterator[None]:
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.usefixtures("double_precision")
 def test_gradient_with_dropout_is_that_of_the_network_with_those_units() -> None:
     """Against differences of the output along random directions, layer by layer."""
     rng = torch.Generator().manual_seed(0)
-    stack, size = Stack(Shape(3, heads=2), rng, dropout=0.3), 1e-4
+    stack, size = Stack(Shape(3, heads=2), rng, dropout=0.3), 1e-6
     x = torch.rand(3, SAMPLES, generator=rng)
     slope = torch.randn(stack.forward(x).shape, generator=rng)
     state = rng.get_state()
@@ -135,7 +145,7 @@ def test_gradient_with_dropout_is_that_of_the_network_with_those_units() -> None
             rng.set_state(state)
             values.append(float((stack.forward(x) * slope).sum()))
         found = (values[0] - values[1]) / (2.0 * size)
-        assert found == pytest.approx(float(gradient @ direction), rel=0.02, abs=0.05)
+        assert found == pytest.approx(float(gradient @ direction), rel=1e-5)
 
 
 def test_momentum_keeps_its_share_of_the_gradient() -> None:
