@@ -6,12 +6,14 @@ import argparse
 import json
 import os
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hydranet_ros.cli.arguments import (
     CAMERAS,
+    add_address,
     add_command,
     add_frames,
     add_json,
@@ -22,7 +24,7 @@ from hydranet_ros.cli.arguments import (
     open_chosen,
     whole_number,
 )
-from hydranet_ros.errors import FileError, printable, require
+from hydranet_ros.errors import FileError, HydraNetError, printable, require
 
 if TYPE_CHECKING:
     from hydranet_ros.cli.arguments import Commands
@@ -40,6 +42,7 @@ EXAMPLES = """\
 """
 FRAMES = 100
 NOT_REACHED = 1
+LATE_MS = 500.0
 ROWS = {"vo": "VO alone", "fused": "fused"}
 COLUMNS = {
     "ate_m": "ATE (m)",
@@ -90,6 +93,8 @@ def add_parser(commands: Commands) -> None:
         choices=CAMERAS,
         help="rotations from the left camera alone, in less time, or from both (default: stereo)",
     )
+    parser.add_argument("--no-view", action="store_true", help="no live page in the browser")
+    add_address(parser)
     parser.add_argument("--weights", metavar="FILE", help="other weights than those that ship")
     parser.add_argument("--device", help="auto, cpu, cuda or cuda:N")
     add_settings(parser)
@@ -125,6 +130,7 @@ def _acts(options: argparse.Namespace, config: DemoConfig, folder: ResultsFolder
     acts = [act for act in ACTS if options.act in (None, act.number)]
     own = None if options.source is None else open_chosen(options, acts[0].cameras)
     outcomes: dict[int, Outcome] = {}
+    page = LivePage(options)
     with (
         tempfile.TemporaryDirectory(dir=options.out, prefix=".") as scratch,
         ProcessPoolExecutor(1, get_context("spawn"), _yield_to_nodes) as renderer,
@@ -141,17 +147,17 @@ def _acts(options: argparse.Namespace, config: DemoConfig, folder: ResultsFolder
             _say(options, f"Act {act.number}. {act.title}")
             if act.number in ready:
                 ready[act.number].result()
-            outcomes[act.number] = _play(act, own, options, config, bags[act.number])
+            outcomes[act.number] = _play(act, own, options, config, page, bags[act.number])
             _say(options, f"  {outcomes[act.number].line()}")
     from hydranet_ros.evaluation.report import write_acts
 
     with folder.whole() as place:
-        page = write_acts(place, {act.number: act.title for act in acts}, outcomes)
+        report = write_acts(place, {act.number: act.title for act in acts}, outcomes)
         place.json("metrics.json", {str(n): each.as_dict() for n, each in outcomes.items()})
     if options.json:
         print(json.dumps({str(n): each.as_dict() for n, each in outcomes.items()}))
     else:
-        print(_verdict(outcomes, options.out, page.name))
+        print(_verdict(outcomes, options.out, report.name, page))
     return 0 if all(each.passed for each in outcomes.values()) else NOT_REACHED
 
 
@@ -164,37 +170,79 @@ def _say(options: argparse.Namespace, line: str) -> None:
         print(printable(line), flush=True)
 
 
+class LivePage:
+    """The page beside the demonstration: where it is, said once."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.address: tuple[str, int] | None = None
+        self.url = ""
+        self._quiet = options.json
+        if options.no_view:
+            return
+        try:
+            require("the live page", "viser")
+        except HydraNetError as error:
+            print(printable(f"no live page: {error} (or --no-view)"), file=sys.stderr)
+        else:
+            self.address = options.host, options.port
+
+    def told(self, line: str) -> None:
+        """Hear `URL, who can see it` of a view_node."""
+        url = line.partition(",")[0]
+        if url != self.url and not self._quiet:
+            print(printable(f"live page: {line}"), file=sys.stderr, flush=True)
+        self.url = url
+
+
 def _play(
-    act: Act, own: Source | None, options: argparse.Namespace, config: DemoConfig, played: Path
+    act: Act,
+    own: Source | None,
+    options: argparse.Namespace,
+    config: DemoConfig,
+    page: LivePage,
+    played: Path,
 ) -> Outcome:
+    import numpy as np
+
     from hydranet_ros.cli.demo_nodes import Session, run_nodes
-    from hydranet_ros.evaluation.recorded import read_recorded_run
+    from hydranet_ros.evaluation.recorded import ROTATION, read_recorded_run
 
     source = act.open(own, options.seed)
     seconds = float(source.stamps_ns[-1] - source.stamps_ns[0]) * 1e-9
     logs = options.out / "logs" / f"act_{act.number}"
-    session = Session(logs, options.rate, seconds, act.stage(config))
+    stage = act.stage(config)
+    session = Session(logs, options.rate, seconds, stage, page.address, page.told)
     recorded = played.with_name(f"recorded_{act.number}")
     run_nodes(session, played, recorded)
-    outcome = act.judged(read_recorded_run(recorded), source, act.bound)
+    run = read_recorded_run(recorded)
+    outcome = act.judged(run, source, act.bound)
+    late = run.latencies_ms(ROTATION)
+    if len(late) and np.median(late) > LATE_MS:
+        _say(
+            options, f"  (this machine is busy: rotations came {np.median(late) / 1e3:.1f} s late)"
+        )
     _keep(recorded, options.out / f"recorded_{act.number}")
     return outcome
 
 
-def _verdict(outcomes: dict[int, Outcome], out: Path, page: str) -> str:
+def _verdict(outcomes: dict[int, Outcome], out: Path, report: str, page: LivePage) -> str:
     """The table, and where the rest is."""
-    lines = ["", f"{'act':<4}{'alone':>14}{'fused':>14}{'times':>8}  held to"]
+    from hydranet_ros.evaluation.output import GREEN, RED, coloured
+
+    lines = ["", f"{'act':<5}{'alone':>12} | {'fused':>12} | times better | bound"]
     for act, each in outcomes.items():
         alone, fused = (f"{value:.3g} {each.unit}" for value in (each.alone, each.fused))
-        verdict = "PASS" if each.passed else "FAIL"
-        row = f"{act:<4}{alone:>14}{fused:>14}{each.times:>8.3g}  {each.bound_text}"
-        lines.append(f"{row:<70}{verdict}")
+        verdict = coloured("PASS", GREEN) if each.passed else coloured("FAIL", RED)
+        row = f"{act:<5}{alone:>12} | {fused:>12} | {each.times:>12.3g} | {each.bound_text}"
+        lines.append(f"{row:<76}{verdict}")
     numbers = ", ".join(str(act) for act in outcomes)
+    seen = f" (it was at {page.url})" if page.url else ""
     lines += [
-        f"report: {out / page}",
-        f"pictures: {out}/act_N.png, bags: {out}/recorded_N (N: {numbers})",
+        printable(f"report: {out / report}"),
+        printable(f"pictures: {out}/act_N.png, bags: {out}/recorded_N (N: {numbers})"),
+        printable(f"the page again: hydranet view {out}/recorded_{min(outcomes)}{seen}"),
     ]
-    return "\n".join(printable(line) for line in lines)
+    return "\n".join(lines)
 
 
 # --- one's own data as it is ---------------------------------------------------------------------
@@ -210,7 +258,9 @@ def _as_it_is(options: argparse.Namespace, config: DemoConfig, folder: ResultsFo
     source = open_chosen(options)
     seconds = float(source.stamps_ns[-1] - source.stamps_ns[0]) * 1e-9
     stage = stereo_stage(config)
-    session = Session(options.out / "logs", options.rate, seconds, stage)
+    page = LivePage(options)
+    logs = options.out / "logs"
+    session = Session(logs, options.rate, seconds, stage, page.address, page.told)
     with tempfile.TemporaryDirectory(dir=options.out, prefix=".") as scratch:
         played = _prepare(source, Path(scratch) / "played")
         recorded = Path(scratch) / "recorded"
@@ -218,9 +268,9 @@ def _as_it_is(options: argparse.Namespace, config: DemoConfig, folder: ResultsFo
         figures, record = summary(read_recorded_run(recorded), source)
         _keep(recorded, options.out / "recorded")
     with folder.whole() as place:
-        page = write_report(place, record)
+        report = write_report(place, record)
         place.json("metrics.json", figures)
-    print(json.dumps(figures) if options.json else _text(figures, options.out / page.name))
+    print(json.dumps(figures) if options.json else _text(figures, options.out / report.name))
 
 
 def _check(options: argparse.Namespace, config: DemoConfig) -> ResultsFolder:

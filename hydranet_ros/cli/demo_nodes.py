@@ -8,9 +8,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 
@@ -74,10 +74,13 @@ class ProcessGroup:
         """Where its output is."""
         return self._logs / f"{name}.log"
 
-    def wait_for_line(self, name: str, line: str, timeout_s: float) -> None:
-        """Wait until a process has printed a line."""
+    def wait_for_line(self, name: str, start: str, timeout_s: float) -> str:
+        """The line that begins so, as soon as a process has printed it."""
         until = time.monotonic() + timeout_s
-        while line not in self.log(name).read_text(errors="replace").splitlines():
+        while True:
+            for line in self.log(name).read_text(errors="replace").splitlines():
+                if line.startswith(start):
+                    return line
             self.check_all()
             if time.monotonic() > until:
                 raise HydraNetError(
@@ -85,11 +88,15 @@ class ProcessGroup:
                 )
             time.sleep(POLL_S)
 
-    def wait_for_end(self, name: str, timeout_s: float) -> None:
+    def wait_for_end(
+        self, name: str, timeout_s: float, meanwhile: Callable[[], None] | None = None
+    ) -> None:
         """Wait until a process has ended with code 0, while all others go on."""
         until = time.monotonic() + timeout_s
         while self._running[name].poll() is None:
             self.check_all()
+            if meanwhile is not None:
+                meanwhile()
             if time.monotonic() > until:
                 raise HydraNetError(f"{name} did not end in {timeout_s:g} s: see {self.log(name)}")
             time.sleep(POLL_S)
@@ -134,6 +141,7 @@ class ProcessGroup:
 
 READY_S = 120.0
 IDLE_S = 3.0
+PAGE = "view: "  # view_node prints it before where its page is
 # Nothing is lost in a replay; how late it comes is shown.
 INPUT: dict[str, Value] = {
     "input.reliability": "reliable",
@@ -173,37 +181,55 @@ class Stage:
     """Nodes by name with their command lines, and the topics (name, type) to be recorded.
 
     Of `awaited` there is a publisher before anything is played, and so many `subscribers` of the
-    images.
+    images, and of other topics that are played.
     """
 
     nodes: Mapping[str, list[str]]
     topics: Mapping[str, str]
     awaited: tuple[str, ...]
     subscribers: int
+    listeners: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Session:
-    """What is asked for; `seconds` is how long the input is."""
+    """What is asked for; `seconds` is how long the input is.
+
+    `page` is the address of the live page, None where there is none; `told` hears where it is.
+    """
 
     logs: Path
     rate: float
     seconds: float
     stage: Stage
+    page: tuple[str, int] | None = None
+    told: Callable[[str], None] = lambda line: None
 
 
 def run_nodes(session: Session, played: Path, recorded: Path) -> None:
     """Play one bag through the nodes and record what they publish into another."""
+    from hydranet_ros.evaluation.output import time_bar
+    from hydranet_ros.view.recorded import VIEW_FILE
+
     lasting_s, stage = session.seconds / session.rate, session.stage
     with ProcessGroup(session.logs, private_environment(session.logs)) as nodes:
         nodes.start("recorder_node", node_command("recorder_node", _recorder(stage, recorded)))
         for name, command in stage.nodes.items():
             nodes.start(name, command)
+        if session.page is not None:
+            host, port = session.page
+            shown: dict[str, Value] = {"host": host, "port": port}
+            shown["out"] = str(recorded / VIEW_FILE)
+            nodes.start("view_node", node_command("view_node", shown))
+            session.told(nodes.wait_for_line("view_node", PAGE, READY_S).removeprefix(PAGE))
         nodes.wait_for_line("recorder_node", "ready", READY_S)
         player: dict[str, Value] = {"source": str(played), "rate": session.rate}
         player["subscribers"] = stage.subscribers
+        if stage.listeners:
+            player["listeners"] = [f"{topic} {n}" for topic, n in stage.listeners.items()]
         nodes.start("player_node", node_command("player_node", player))
-        nodes.wait_for_end("player_node", 60.0 + 2.0 * lasting_s)
+        with time_bar(lasting_s, "play") as tick:
+            nodes.wait_for_end("player_node", 60.0 + 2.0 * lasting_s, tick)
         # It goes on for as long as results come.
         nodes.wait_for_end("recorder_node", 60.0 + 10.0 * lasting_s)
 

@@ -2,14 +2,17 @@
 
     python -m hydranet_ros.ros.view_node --ros-args -p port:=8080
 
-It only listens. Images are subscribed to while a browser looks, so that nobody draws in vain.
+It only listens. Images are subscribed to while a browser looks, or what is shown is kept (`out`):
+nobody draws in vain.
 """
 
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from threading import Event
 from typing import Any
 
@@ -17,24 +20,26 @@ import rclpy
 from diagnostic_msgs.msg import DiagnosticArray
 from geometry_msgs.msg import PoseWithCovarianceStamped
 from nav_msgs.msg import Odometry
-from rclpy.node import Node
+from rclpy.node import Node, NodeNameNonExistentError
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import CameraInfo, Image, TimeReference
 
 from hydranet_ros.errors import BadInput
-from hydranet_ros.geometry.camera import T_BASE_OPTICAL
+from hydranet_ros.files import whole_file
 from hydranet_ros.geometry.stamps import StampMatcher
 from hydranet_ros.ros import conversions
 from hydranet_ros.ros.parameters import Parameters
 from hydranet_ros.ros.spin import run_until_stopped
 from hydranet_ros.settings import Configuration, setting
-from hydranet_ros.view.arrivals import ODOMETRY, PICTURE, ROTATION, TRUTH, Arrivals
+from hydranet_ros.view.arrivals import ODOMETRY, PICTURE, ROTATION, TRUTH, Arrivals, camera_pose
 from hydranet_ros.view.page import HOST, PORT, exposure, open_page
 from hydranet_ros.view.scene import History
 
 POLL_S = 0.1
+ASK_S = 1.0  # what fusion_node subscribes to
 # Any publisher matches, and a slow view delays none.
 QUALITY = QoSProfile(depth=10, reliability=ReliabilityPolicy.BEST_EFFORT)
+FUSION = "fusion_node"
 FUSED, ROTATIONS = "fused/odometry", "hydranet_node/relative_rotation"
 
 
@@ -45,6 +50,9 @@ class ViewConfig(Configuration):
     host: str = setting(HOST, "address of the page; 0.0.0.0: everybody may look", live=False)
     port: int = setting(
         PORT, "port of the page; the next free one where taken", 1, 65535, live=False
+    )
+    out: str = setting(
+        "", "file (npz) for what was shown, with pictures, written at the end", live=False
     )
 
 
@@ -58,7 +66,7 @@ class ViewNode(Node):
         self._halves: StampMatcher[Any] = StampMatcher(2, 0)
         self._flow: Any = None
         self._listen(Odometry, "ground_truth/odometry", self._on_truth)
-        self._listen(Odometry, "vo/odometry", self._on_odometry)
+        self._odometry = self._listen(Odometry, "vo/odometry", self._on_odometry)
         self._listen(Odometry, FUSED, self._on_fused)
         self._listen(PoseWithCovarianceStamped, ROTATIONS, lambda m: self._on_half(0, m))
         self._listen(TimeReference, f"{ROTATIONS}/interval", lambda m: self._on_half(1, m))
@@ -67,6 +75,17 @@ class ViewNode(Node):
         self._listen(
             DiagnosticArray, "/diagnostics", lambda m: self._arrivals.diagnosis.hear(m.status)
         )
+
+    def follow_fusion(self) -> None:
+        """Show the odometry that fusion_node fuses, whatever its topic is."""
+        try:
+            known = self.get_subscriber_names_and_types_by_node(FUSION, self.get_namespace())
+        except NodeNameNonExistentError:
+            return
+        fused = [topic for topic, kinds in known if "nav_msgs/msg/Odometry" in kinds]
+        if fused and self._odometry.topic_name not in fused:
+            self.destroy_subscription(self._odometry)
+            self._odometry = self._listen(Odometry, fused[0], self._on_odometry)
 
     def look(self, wanted: bool) -> None:
         """Subscribe to the pictures while somebody looks."""
@@ -80,7 +99,9 @@ class ViewNode(Node):
         return self.create_subscription(kind, topic, callback, QUALITY)
 
     def _on_truth(self, message: Odometry) -> None:
-        self._arrivals.keep(TRUTH, _stamp(message), _pose(message))
+        pose = _pose(message)
+        if pose is not None:
+            self._arrivals.keep(TRUTH, _stamp(message), pose)
 
     def _on_picture(self, message: Image) -> None:
         self._arrivals.keep(PICTURE, _stamp(message), message)
@@ -112,7 +133,7 @@ def _stamp(message: Any) -> int:
 
 def _pose(message: Odometry) -> Any:
     try:
-        return conversions.pose_matrix(message.pose.pose) @ T_BASE_OPTICAL
+        return camera_pose(conversions.pose_matrix(message.pose.pose), message.child_frame_id)
     except BadInput:  # its node says so in /diagnostics
         return None
 
@@ -125,12 +146,19 @@ def main(arguments: list[str] | None = None) -> int:
 def _serve(stop: Event) -> None:
     history = History()
     node = ViewNode(history)
-    host = node.config.host
+    host, out = node.config.host, node.config.out
     with open_page(history, host, node.config.port, "live") as page:
         print(f"view: {page.url}, {exposure(host)}", flush=True)
+        asked_s = -ASK_S
         while not stop.is_set():
-            node.look(page.browsers > 0)
+            node.look(bool(out) or page.browsers > 0)
+            if time.monotonic() - asked_s >= ASK_S:
+                asked_s = time.monotonic()
+                node.follow_fusion()
             rclpy.spin_once(node, timeout_sec=POLL_S)
+    if out:
+        with whole_file(Path(out)) as file:
+            file.write(history.dumps())
     node.destroy_node()
 
 

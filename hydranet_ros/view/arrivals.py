@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Mapping
 from time import monotonic
 from typing import Any
 
+import numpy as np
+
+from hydranet_ros.geometry import lie
+from hydranet_ros.geometry.camera import T_BASE_OPTICAL
 from hydranet_ros.geometry.lie import Array
 from hydranet_ros.view.frames import LATENCY, Known, SceneMaker
-from hydranet_ros.view.recorded import pixels
 from hydranet_ros.view.scene import History
 from hydranet_ros.view.words import Diagnosis
 
 MOST_WAITING = 100
 # Of scenes: wheels may be faster than anybody looks.
 SHORTEST_PERIOD_NS = 45_000_000
+NEAR_NS = 150_000_000
 IMAGE, TRUTH, ODOMETRY, ROTATION, PICTURE = "image", "truth", "odometry", "rotation", "picture"
 
 
@@ -29,9 +34,12 @@ class Arrivals:
         self._history, self._scenes = history, SceneMaker()
         self._kept: dict[str, OrderedDict[int, Any]] = {}
         self._shown_ns = -1
+        self._start: Array | None = None  # of the world of the truth in ours
 
     def keep(self, name: str, stamp_ns: int, value: Any) -> None:
         """Keep a pose, a rotation or a picture for the scene with its stamp."""
+        if name == TRUTH:
+            self._scenes.know(stamp_ns, value)
         kept = self._kept.setdefault(name, OrderedDict())
         kept[stamp_ns] = value
         while len(kept) > MOST_WAITING:
@@ -41,24 +49,35 @@ class Arrivals:
         """Keep when an image arrived: the latency begins."""
         self.keep(IMAGE, stamp_ns, monotonic())
 
-    def show(self, stamp_ns: int, fused: Array | None = None, Sigma: Array | None = None) -> None:
+    def show(
+        self,
+        stamp_ns: int,
+        fused: Array | None = None,
+        Sigma: Array | None = None,
+        latency_ms: float | None = None,
+    ) -> None:
         """Add the scene of a state; `Sigma` is of its position in w."""
         if stamp_ns < self._shown_ns:
             self._scenes, self._shown_ns = SceneMaker(), -1  # a replay began again
+            self._start = None
+            self._kept = {k: v for k, v in self._kept.items() if k != ROTATION}
         if self._shown_ns >= 0 and stamp_ns - self._shown_ns < SHORTEST_PERIOD_NS:
             return
         self._shown_ns = stamp_ns
         numbers = dict(self.diagnosis.numbers)
         began = self._find(IMAGE, stamp_ns)
-        if began is not None:
-            numbers[LATENCY] = {"image to fused": 1e3 * (monotonic() - began)}
+        if latency_ms is None and began is not None:
+            latency_ms = 1e3 * (monotonic() - began)
+        if latency_ms is not None:
+            numbers[LATENCY] = {"image to fused": latency_ms}
+        odometry = self._last(ODOMETRY, stamp_ns)
         known = Known(
             stamp_ns,
-            self._find(TRUTH, stamp_ns),
-            self._find(ODOMETRY, stamp_ns),
+            self._true(stamp_ns, odometry if fused is None else fused),
+            odometry,
             fused,
             Sigma,
-            self._find(ROTATION, stamp_ns),
+            self._since(ROTATION, stamp_ns),
             dict(self.diagnosis.nis),
             numbers,
             dict(self.diagnosis.states),
@@ -67,10 +86,46 @@ class Arrivals:
         picture = self._find(PICTURE, stamp_ns) or self._newest(PICTURE)
         self._history.add(self._scenes.make(known), None if picture is None else pixels(picture))
 
+    def _true(self, stamp_ns: int, ours: Array | None) -> Array | None:
+        """The true pose, in a world that is ours where both are known first."""
+        truth: Array | None = self._last(TRUTH, stamp_ns)
+        if truth is None or ours is None:
+            return None
+        if self._start is None:
+            self._start = ours @ lie.se3_inverse(truth)
+        return np.asarray(self._start @ truth)
+
     def _find(self, name: str, stamp_ns: int) -> Any | None:
         kept = self._kept.get(name)
         return None if kept is None else kept.get(stamp_ns)
 
+    def _last(self, name: str, stamp_ns: int) -> Any | None:
+        """At a stamp or shortly before: wheels and cameras have stamps of their own."""
+        kept: Mapping[int, Any] = self._kept.get(name, {})
+        near = [s for s in kept if 0 <= stamp_ns - s <= NEAR_NS]
+        return kept[max(near)] if near else None
+
+    def _since(self, name: str, stamp_ns: int) -> tuple[Any, ...]:
+        """All up to a stamp, taken out."""
+        kept: OrderedDict[int, Any] = self._kept.get(name, OrderedDict())
+        return tuple(kept.pop(s) for s in sorted(s for s in kept if s <= stamp_ns))
+
     def _newest(self, name: str) -> Any | None:
         kept = self._kept.get(name)
         return next(reversed(kept.values())) if kept else None
+
+
+def pixels(message: Any) -> Any:
+    """Of an image message with 8 bits: grey, or BGR; None for others."""
+    channels = {"mono8": 1, "bgr8": 3, "rgb8": 3}.get(message.encoding)
+    if channels is None:
+        return None
+    rows = np.asarray(message.data, dtype=np.uint8).reshape(message.height, message.step)
+    picture = rows[:, : message.width * channels].reshape(message.height, message.width, channels)
+    picture = picture[..., ::-1] if message.encoding == "rgb8" else picture
+    return np.ascontiguousarray(picture if channels == 3 else picture[..., 0])
+
+
+def camera_pose(T_w_child: Array, child_frame: str) -> Array:
+    """T_w_c of an odometry: a child that is no camera is a base that the camera looks ahead of."""
+    return T_w_child if "optical" in child_frame else T_w_child @ T_BASE_OPTICAL

@@ -13,7 +13,6 @@ import io
 import socket
 import threading
 import time
-from collections.abc import Mapping
 from contextlib import redirect_stdout
 from html import escape
 from ipaddress import ip_address
@@ -26,6 +25,7 @@ import numpy as np
 from hydranet_ros.errors import HydraNetError, require
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.lie import Array
+from hydranet_ros.view.parts import BEHIND, Follow, PathChunks, Plot
 from hydranet_ros.view.scene import COLOURS, History, Scene
 
 if TYPE_CHECKING:
@@ -34,14 +34,10 @@ if TYPE_CHECKING:
 HOST, PORT = "127.0.0.1", 8080
 PERIOD_S = 0.1
 PLOT_PERIOD_S, WINDOW_S, MOST_SAMPLES = 0.5, 30.0, 200
-# Segments of a chunk that still grows, and how many chunks are put together when they are full.
-CHUNK, TOGETHER = 64, 16
-LEAST_STEP_M = 0.02
-SIGMAS, LEAST_RADIUS_M = 3.0, 0.02
-FIELD_OF_VIEW, FRUSTUM_M = 0.9, 0.8
-BEHIND = np.array([-9.0, -5.0, 7.0])  # of the camera of the page, as seen from the vehicle
-LINES = ("#1f5fbf", "#d1701f", "#2f8f4e", "#8a3fbf", "#b0305c", "#4a7a8c")
-BOUND = "3 sigma"
+SIGMAS, LEAST_RADIUS_M, MOST_RADIUS_M = 3.0, 0.02, 15.0
+FIELD_OF_VIEW, FRUSTUM_M = 0.9, 1.0
+# Cars are seen from afar, robots from near: by how fast they are, told after so many scenes.
+CAR_M_S, NEAREST, TELLING = 6.0, 0.3, 20
 
 
 def open_page(
@@ -120,6 +116,8 @@ class Drawing:
         self._plotted_s = -PLOT_PERIOD_S
         self._paths: dict[str, PathChunks] = {}
         self._plots: dict[str, Plot] = {}
+        self._size: float | None = None  # of what is drawn, 1 for a car
+        self._following = Follow()
         gui, scene = server.gui, server.scene
         gui.configure_theme(control_width="large", show_logo=False, show_share_button=False)
         gui.main_panel.dock_right()
@@ -176,6 +174,8 @@ class Drawing:
         with self._server.atomic():
             if new:
                 self._extend_paths()
+            if self._size is None:
+                self._fit()
             if number == self._number and not (new and self._pause.value):
                 return
             scene = self._history[number]
@@ -238,26 +238,33 @@ class Drawing:
         if scene.Sigma is not None:
             self._show_ellipsoid(scene.Sigma, position)
         if self._follow.value:
-            self._move_cameras(position)
+            self._following.move(self._server.get_clients().values(), position)
 
     def _show_ellipsoid(self, Sigma: Array, position: Array) -> None:
         variances, axes = np.linalg.eigh(Sigma)
         if np.linalg.det(axes) < 0.0:
             axes[:, 0] *= -1.0
         radii = np.maximum(SIGMAS * np.sqrt(np.maximum(variances, 0.0)), LEAST_RADIUS_M)
+        # Who does not know where it is would fill the page.
+        self._ellipsoid.visible = bool(radii.max() <= MOST_RADIUS_M)
         self._ellipsoid.scale = tuple(radii.tolist())
         self._ellipsoid.wxyz = lie.quaternion_from_matrix(axes)
         self._ellipsoid.position = position
-        self._ellipsoid.visible = True
 
-    def _move_cameras(self, position: Array) -> None:
-        """Let every browser's camera look at the vehicle, from where its user has turned it."""
-        for client in self._server.get_clients().values():
-            camera = client.camera
-            if camera.update_timestamp > 0.0:
-                away = camera.position - camera.look_at
-                camera.position = position + away
-                camera.look_at = position
+    def _fit(self) -> None:
+        """Draw small what moves slowly, once it is known how fast it is."""
+        scenes = self._history.window(self._history.count - 1, WINDOW_S)
+        paths = [
+            [s.poses[n][:3, 3] for s in scenes if n in s.poses] for n in ("fused", "odometry")
+        ]
+        points = max(paths, key=len)
+        if len(scenes) < TELLING or len(points) < 2:
+            return
+        seconds = (scenes[-1].stamp_ns - scenes[0].stamp_ns) * 1e-9
+        metres = float(np.linalg.norm(np.diff(points, axis=0), axis=1).sum())
+        self._size = float(np.clip(metres / max(seconds, 1e-3) / CAR_M_S, NEAREST, 1.0))
+        self._frustum.scale = FRUSTUM_M * self._size
+        self._following.come_nearer(self._server, self._size)
 
     def _plot(self, end: int) -> None:
         scenes = self._history.window(end, WINDOW_S)
@@ -279,101 +286,6 @@ class Drawing:
                     self._plots[plot].remove()
                 self._plots[plot] = Plot(self._server, plot, tuple(lines))
             self._plots[plot].send(times, values)
-
-
-class PathChunks:
-    """A path as chunks of line segments: only the last one is sent again as it grows."""
-
-    def __init__(self, server: viser.ViserServer, name: str) -> None:
-        self._server, self._name = server, name
-        self._points: list[Array] = []  # of the chunk that grows
-        self._full: list[tuple[Array, Any]] = []  # full chunks that are not yet put together
-        self._count = 0
-        self._growing: Any = None
-        self._changed = False
-
-    def add(self, point: Array) -> None:
-        """Take a point in, where it is away from the last one."""
-        if self._points and np.linalg.norm(point - self._points[-1]) < LEAST_STEP_M:
-            return
-        self._points.append(point)
-        self._changed = True
-        if len(self._points) > CHUNK:
-            self.send()
-
-    def send(self) -> None:
-        """Send the chunk that grows; put full ones away."""
-        if not self._changed or len(self._points) < 2:
-            return
-        self._changed = False
-        points = np.array(self._points, dtype=np.float32)
-        segments = np.stack([points[:-1], points[1:]], axis=1)
-        if self._growing is None:
-            self._growing = self._lines(segments)
-        else:
-            self._growing.points = segments
-        if len(segments) >= CHUNK:
-            self._full.append((segments, self._growing))
-            self._points, self._growing = self._points[-1:], None
-        if len(self._full) >= TOGETHER:
-            together = np.concatenate([each for each, _ in self._full])
-            self._lines(together)
-            for _, handle in self._full:
-                handle.remove()
-            self._full = []
-
-    def _lines(self, segments: Array) -> Any:
-        self._count += 1
-        return self._server.scene.add_line_segments(
-            f"/paths/{self._name}/{self._count}",
-            segments,
-            COLOURS[self._name],
-            thickness=3.0,
-            thickness_units="screen",
-        )
-
-
-class Plot:
-    """A plot over the last seconds. The line '3 sigma' is a bound, drawn on both sides."""
-
-    def __init__(self, server: viser.ViserServer, title: str, lines: tuple[str, ...]) -> None:
-        from viser import uplot
-
-        self.lines = lines
-        shown = [uplot.Series(label="time (s)")]
-        colours = iter(LINES)
-        for line in lines:
-            if line == BOUND:
-                shown += [
-                    uplot.Series(
-                        label=label, stroke="#999999", width=1, dash=(5, 4), spanGaps=True
-                    )
-                    for label in (BOUND, "-" + BOUND)
-                ]
-            else:
-                shown.append(
-                    uplot.Series(label=line, stroke=next(colours), width=1.5, spanGaps=True)
-                )
-        nothing = tuple(np.zeros(2) for _ in shown)
-        self._plot = server.gui.add_uplot(
-            nothing,
-            tuple(shown),
-            title=title,
-            scales={"x": uplot.Scale(time=False)},
-            legend=uplot.Legend(show=True, live=False),
-            height=150,
-        )
-
-    def send(self, times: Array, values: Mapping[str, Array]) -> None:
-        """Show a window."""
-        columns = [times]
-        for line in self.lines:
-            columns += [values[line], -values[line]] if line == BOUND else [values[line]]
-        self._plot.data = tuple(columns)
-
-    def remove(self) -> None:
-        """Take it off the page."""
-        self._plot.remove()
 
 
 # --- words ---------------------------------------------------------------------------------------

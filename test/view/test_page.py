@@ -18,7 +18,8 @@ from browser import Browser, needs_chromium
 from hydranet_ros.errors import HydraNetError
 from hydranet_ros.geometry.camera import T_BASE_OPTICAL
 from hydranet_ros.view import scene as scenes_module
-from hydranet_ros.view.page import Page, PathChunks, exposure, open_page
+from hydranet_ros.view.page import Page, exposure, open_page
+from hydranet_ros.view.parts import PathChunks
 from hydranet_ros.view.recorded import open_recorded
 from hydranet_ros.view.scene import History, Scene
 
