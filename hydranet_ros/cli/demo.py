@@ -8,6 +8,7 @@ import os
 import shutil
 import sys
 import tempfile
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,9 +28,11 @@ from hydranet_ros.cli.arguments import (
 from hydranet_ros.errors import FileError, HydraNetError, printable, require
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from hydranet_ros.cli.arguments import Commands
     from hydranet_ros.cli.demo_acts import Act
-    from hydranet_ros.cli.demo_nodes import DemoConfig
+    from hydranet_ros.cli.demo_nodes import DemoConfig, LivePage
     from hydranet_ros.datasets.source import Source
     from hydranet_ros.evaluation.acts import Outcome
     from hydranet_ros.evaluation.output import ResultsFolder
@@ -126,14 +129,17 @@ def _acts(options: argparse.Namespace, config: DemoConfig, folder: ResultsFolder
     from multiprocessing import get_context
 
     from hydranet_ros.cli.demo_acts import ACTS, prepare
+    from hydranet_ros.ros.environment import private_environment
 
     acts = [act for act in ACTS if options.act in (None, act.number)]
     own = None if options.source is None else open_chosen(options, acts[0].cameras)
     outcomes: dict[int, Outcome] = {}
-    page = LivePage(options)
+    environment = private_environment(options.out / "logs")
+    page = _page(options, environment)
     with (
         tempfile.TemporaryDirectory(dir=options.out, prefix=".") as scratch,
         ProcessPoolExecutor(1, get_context("spawn"), _yield_to_nodes) as renderer,
+        nullcontext() if page is None else page,
     ):
         bags = {act.number: Path(scratch) / f"played_{act.number}" for act in acts}
         if own is not None:
@@ -143,12 +149,15 @@ def _acts(options: argparse.Namespace, config: DemoConfig, folder: ResultsFolder
             ready = {
                 n: renderer.submit(prepare, n, None, options.seed, b) for n, b in bags.items()
             }
+        _tell_page(options, page)
         for act in acts:
             _say(options, f"Act {act.number}. {act.title}")
             if act.number in ready:
                 ready[act.number].result()
-            outcomes[act.number] = _play(act, own, options, config, page, bags[act.number])
+            outcomes[act.number] = _play(act, own, options, config, environment, bags[act.number])
             _say(options, f"  {outcomes[act.number].line()}")
+    for drive, act in enumerate(acts, 1):
+        _keep_shown(page, drive, options.out / f"recorded_{act.number}")
     from hydranet_ros.evaluation.report import write_acts
 
     with folder.whole() as place:
@@ -170,28 +179,24 @@ def _say(options: argparse.Namespace, line: str) -> None:
         print(printable(line), flush=True)
 
 
-class LivePage:
-    """The page beside the demonstration: where it is, said once."""
+def _page(options: argparse.Namespace, environment: Mapping[str, str]) -> LivePage | None:
+    """The live page, which starts at once; None where it is not wanted, or viser is missing."""
+    from hydranet_ros.cli.demo_nodes import LivePage
 
-    def __init__(self, options: argparse.Namespace) -> None:
-        self.address: tuple[str, int] | None = None
-        self.url = ""
-        self._quiet = options.json
-        if options.no_view:
-            return
-        try:
-            require("the live page", "viser")
-        except HydraNetError as error:
-            print(printable(f"no live page: {error} (or --no-view)"), file=sys.stderr)
-        else:
-            self.address = options.host, options.port
+    if options.no_view:
+        return None
+    try:
+        require("the live page", "viser")
+    except HydraNetError as error:
+        print(printable(f"no live page: {error} (or --no-view)"), file=sys.stderr)
+        return None
+    return LivePage(options.out / "logs", environment, (options.host, options.port))
 
-    def told(self, line: str) -> None:
-        """Hear `URL, who can see it` of a view_node."""
-        url = line.partition(",")[0]
-        if url != self.url and not self._quiet:
-            print(printable(f"live page: {line}"), file=sys.stderr, flush=True)
-        self.url = url
+
+def _tell_page(options: argparse.Namespace, page: LivePage | None) -> None:
+    if page is not None:
+        line = printable(f"live page: {page.said()}")
+        print(line, file=sys.stderr if options.json else sys.stdout, flush=True)
 
 
 def _play(
@@ -199,7 +204,7 @@ def _play(
     own: Source | None,
     options: argparse.Namespace,
     config: DemoConfig,
-    page: LivePage,
+    environment: Mapping[str, str],
     played: Path,
 ) -> Outcome:
     import numpy as np
@@ -211,7 +216,7 @@ def _play(
     seconds = float(source.stamps_ns[-1] - source.stamps_ns[0]) * 1e-9
     logs = options.out / "logs" / f"act_{act.number}"
     stage = act.stage(config)
-    session = Session(logs, options.rate, seconds, stage, page.address, page.told)
+    session = Session(logs, options.rate, seconds, stage, environment)
     recorded = played.with_name(f"recorded_{act.number}")
     run_nodes(session, played, recorded)
     run = read_recorded_run(recorded)
@@ -225,7 +230,7 @@ def _play(
     return outcome
 
 
-def _verdict(outcomes: dict[int, Outcome], out: Path, report: str, page: LivePage) -> str:
+def _verdict(outcomes: dict[int, Outcome], out: Path, report: str, page: LivePage | None) -> str:
     """The table, and where the rest is."""
     from hydranet_ros.evaluation.output import GREEN, RED, coloured
 
@@ -236,7 +241,7 @@ def _verdict(outcomes: dict[int, Outcome], out: Path, report: str, page: LivePag
         row = f"{act:<5}{alone:>12} | {fused:>12} | {each.times:>12.3g} | {each.bound_text}"
         lines.append(f"{row:<76}{verdict}")
     numbers = ", ".join(str(act) for act in outcomes)
-    seen = f" (it was at {page.url})" if page.url else ""
+    seen = "" if page is None else f" (it was at {page.url})"
     lines += [
         printable(f"report: {out / report}"),
         printable(f"pictures: {out}/act_N.png, bags: {out}/recorded_N (N: {numbers})"),
@@ -253,20 +258,24 @@ def _as_it_is(options: argparse.Namespace, config: DemoConfig, folder: ResultsFo
     from hydranet_ros.cli.demo_nodes import Session, run_nodes, stereo_stage
     from hydranet_ros.evaluation.recorded import read_recorded_run, summary
     from hydranet_ros.evaluation.report import write_report
+    from hydranet_ros.ros.environment import private_environment
 
     options.frames = options.frames or FRAMES
     source = open_chosen(options)
     seconds = float(source.stamps_ns[-1] - source.stamps_ns[0]) * 1e-9
     stage = stereo_stage(config)
-    page = LivePage(options)
-    logs = options.out / "logs"
-    session = Session(logs, options.rate, seconds, stage, page.address, page.told)
+    environment = private_environment(options.out / "logs")
+    page = _page(options, environment)
+    session = Session(options.out / "logs", options.rate, seconds, stage, environment)
     with tempfile.TemporaryDirectory(dir=options.out, prefix=".") as scratch:
         played = _prepare(source, Path(scratch) / "played")
         recorded = Path(scratch) / "recorded"
-        run_nodes(session, played, recorded)
+        with nullcontext() if page is None else page:
+            _tell_page(options, page)
+            run_nodes(session, played, recorded)
         figures, record = summary(read_recorded_run(recorded), source)
         _keep(recorded, options.out / "recorded")
+    _keep_shown(page, 1, options.out / "recorded")
     with folder.whole() as place:
         report = write_report(place, record)
         place.json("metrics.json", figures)
@@ -311,6 +320,14 @@ def _keep(bag: Path, place: Path) -> None:
         raise FileError(place, f"cannot be written: {error.strerror}") from None
 
 
+def _keep_shown(page: LivePage | None, number: int, bag: Path) -> None:
+    """Put what the page has shown beside the bag: hydranet view finds the pictures there."""
+    from hydranet_ros.view.recorded import VIEW_FILE
+
+    if page is not None and page.shown(number).is_file():
+        page.shown(number).replace(bag / VIEW_FILE)
+
+
 def _text(figures: dict[str, Any], page: Path) -> str:
     """VO alone and fused against the truth, how the run went, and where the rest is."""
     from hydranet_ros.evaluation.recorded import sentence
@@ -319,5 +336,6 @@ def _text(figures: dict[str, Any], page: Path) -> str:
     table = "no true poses are known: nothing to compare with"
     if "vo" in figures:
         table = comparison_table(figures, ROWS, COLUMNS, width=14, digits=3)
-    places = printable(f"see {page}, and the bag {page.parent}/recorded")
+    bag = page.parent / "recorded"
+    places = printable(f"see {page}, the bag {bag}, and the page again: hydranet view {bag}")
     return "\n".join([table, sentence(figures), places])

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from hydranet_ros.evaluation.recorded import RecordedRun
     from hydranet_ros.simulation.world import World
 
-WHEELS_S, IMU_S, STREET_FRAMES = 16.0, 14.0, 140
+WHEELS_S, IMU_S, STREET_FRAMES = 16.0, 16.0, 140
 # A robot that gets about: what it turns by, how far it goes, how fast it turns at most.
 TURNED_RAD, WAY_M, FASTEST_RAD_S = np.radians(240.0), 6.0, np.radians(70.0)
 MOST_WORLDS = 1000

@@ -52,17 +52,19 @@ class ViewConfig(Configuration):
         PORT, "port of the page; the next free one where taken", 1, 65535, live=False
     )
     out: str = setting(
-        "", "file (npz) for what was shown, with pictures, written at the end", live=False
+        "", "folder for what was shown, with pictures: 1.npz, 2.npz of each drive", live=False
     )
 
 
 class ViewNode(Node):
     """Collects what the nodes publish, and shows each state of the fusion."""
 
-    def __init__(self, history: History, **options: Any) -> None:
+    def __init__(
+        self, history: History, begin: Callable[[], History] | None = None, **options: Any
+    ) -> None:
         super().__init__("view_node", **options)
         self.config = Parameters(self, ViewConfig).config
-        self._arrivals = Arrivals(history)
+        self._arrivals = Arrivals(history, begin)
         self._halves: StampMatcher[Any] = StampMatcher(2, 0)
         self._flow: Any = None
         self._listen(Odometry, "ground_truth/odometry", self._on_truth)
@@ -144,21 +146,33 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _serve(stop: Event) -> None:
-    history = History()
-    node = ViewNode(history)
-    host, out = node.config.host, node.config.out
-    with open_page(history, host, node.config.port, "live") as page:
+    drives = [History()]
+
+    def begin() -> History:
+        """The next drive: keep the last one, show the new one."""
+        keep()
+        drives.append(History())
+        page.show(drives[-1])
+        return drives[-1]
+
+    def keep() -> None:
+        if node.config.out and drives[-1].count:
+            with whole_file(Path(node.config.out) / f"{len(drives)}.npz") as file:
+                file.write(drives[-1].dumps())
+        drives[-1] = History()  # its pictures may be large
+
+    node = ViewNode(drives[0], begin)
+    host, kept = node.config.host, bool(node.config.out)
+    with open_page(drives[0], host, node.config.port, "live") as page:
         print(f"view: {page.url}, {exposure(host)}", flush=True)
         asked_s = -ASK_S
         while not stop.is_set():
-            node.look(bool(out) or page.browsers > 0)
+            node.look(kept or page.browsers > 0)
             if time.monotonic() - asked_s >= ASK_S:
                 asked_s = time.monotonic()
                 node.follow_fusion()
             rclpy.spin_once(node, timeout_sec=POLL_S)
-    if out:
-        with whole_file(Path(out)) as file:
-            file.write(history.dumps())
+    keep()
     node.destroy_node()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import Any
 
@@ -20,6 +20,7 @@ MOST_WAITING = 100
 # Of scenes: wheels may be faster than anybody looks.
 SHORTEST_PERIOD_NS = 45_000_000
 NEAR_NS = 150_000_000
+MOST_AHEAD_NS = 5_000_000_000  # of what arrives before its state
 IMAGE, TRUTH, ODOMETRY, ROTATION, PICTURE = "image", "truth", "odometry", "rotation", "picture"
 
 
@@ -29,8 +30,9 @@ class Arrivals:
     Poses are T_w_c, w with z up. The picture is an image message, turned into pixels when shown.
     """
 
-    def __init__(self, history: History) -> None:
+    def __init__(self, history: History, begin: Callable[[], History] | None = None) -> None:
         self.diagnosis = Diagnosis()
+        self._begin = begin  # the history of the next drive, when stamps go back
         self._history, self._scenes = history, SceneMaker()
         self._kept: dict[str, OrderedDict[int, Any]] = {}
         self._shown_ns = -1
@@ -58,9 +60,7 @@ class Arrivals:
     ) -> None:
         """Add the scene of a state; `Sigma` is of its position in w."""
         if stamp_ns < self._shown_ns:
-            self._scenes, self._shown_ns = SceneMaker(), -1  # a replay began again
-            self._start = None
-            self._kept = {k: v for k, v in self._kept.items() if k != ROTATION}
+            self._start_again(stamp_ns)
         if self._shown_ns >= 0 and stamp_ns - self._shown_ns < SHORTEST_PERIOD_NS:
             return
         self._shown_ns = stamp_ns
@@ -85,6 +85,19 @@ class Arrivals:
         )
         picture = self._find(PICTURE, stamp_ns) or self._newest(PICTURE)
         self._history.add(self._scenes.make(known), None if picture is None else pixels(picture))
+
+    def _start_again(self, stamp_ns: int) -> None:
+        """A replay began again, or another drive: forget the last one."""
+        if self._begin is not None:
+            self._history = self._begin()
+        self.diagnosis = Diagnosis()
+        self._scenes, self._shown_ns, self._start = SceneMaker(), -1, None
+        for name, kept in self._kept.items():
+            for stamp in [s for s in kept if s > stamp_ns + MOST_AHEAD_NS]:
+                del kept[stamp]
+            if name == TRUTH:
+                for stamp, truth in kept.items():
+                    self._scenes.know(stamp, truth)
 
     def _true(self, stamp_ns: int, ours: Array | None) -> Array | None:
         """The true pose, in a world that is ours where both are known first."""

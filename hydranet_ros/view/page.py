@@ -74,7 +74,7 @@ class Page:
             self._server = viser.ViserServer(host=host, port=port, label=title, verbose=False)
         shown = "127.0.0.1" if host in ("0.0.0.0", "localhost") else host
         self.url = f"http://{shown}:{self._server.get_port()}"
-        self._drawing = Drawing(self._server, history)
+        self._history, self._drawing = history, Drawing(self._server, history)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._draw, name="view", daemon=True)
         self._thread.start()
@@ -92,6 +92,10 @@ class Page:
         """How many look at it."""
         return len(self._server.get_clients())
 
+    def show(self, history: History) -> None:
+        """Begin anew with another history; it does not wait for the page."""
+        self._history = history
+
     def close(self) -> None:
         """End the server."""
         self._stop.set()
@@ -101,6 +105,10 @@ class Page:
 
     def _draw(self) -> None:
         while not self._stop.wait(PERIOD_S):
+            if self._drawing.history is not self._history:
+                self._server.gui.reset()
+                self._server.scene.reset()
+                self._drawing = Drawing(self._server, self._history)
             if self.browsers:
                 self._drawing.update(time.monotonic())
 
@@ -109,7 +117,7 @@ class Drawing:
     """What stands on the page, and how it follows a history."""
 
     def __init__(self, server: viser.ViserServer, history: History) -> None:
-        self._server, self._history = server, history
+        self._server, self.history = server, history
         self._drawn = 0  # scenes whose poses are in the paths
         self._number = -1  # the scene that is shown
         self._clock: tuple[float, int] | None = None  # of a replay: when it began, at which stamp
@@ -167,10 +175,10 @@ class Drawing:
 
     def update(self, now_s: float) -> None:
         """Draw what has come since the last time, if anything has."""
-        if not self._history.count:
+        if not self.history.count:
             return
         number = self._next(now_s)
-        new = self._history.count > self._drawn
+        new = self.history.count > self._drawn
         with self._server.atomic():
             if new:
                 self._extend_paths()
@@ -178,8 +186,8 @@ class Drawing:
                 self._fit()
             if number == self._number and not (new and self._pause.value):
                 return
-            scene = self._history[number]
-            self._slider.max = max(self._history.count - 1, 1)
+            scene = self.history[number]
+            self._slider.max = max(self.history.count - 1, 1)
             if number != self._number:
                 self._number = number
                 if not self._pause.value:
@@ -191,7 +199,7 @@ class Drawing:
 
     def _next(self, now_s: float) -> int:
         """The number of the scene to be shown."""
-        history, last = self._history, self._history.count - 1
+        history, last = self.history, self.history.count - 1
         if self._pause.value:
             self._clock = None
             return min(max(int(self._slider.value), history.first), last)
@@ -209,21 +217,21 @@ class Drawing:
         return number
 
     def _extend_paths(self) -> None:
-        for scene in self._history.since(self._drawn):
+        for scene in self.history.since(self._drawn):
             for name, T in scene.poses.items():
                 if name not in self._paths:
                     self._paths[name] = PathChunks(self._server, name)
                 self._paths[name].add(T[:3, 3])
-        self._drawn = self._history.count
+        self._drawn = self.history.count
         for path in self._paths.values():
             path.send()
 
     def _show(self, scene: Scene) -> None:
         T = next((scene.poses[n] for n in ("fused", "odometry", "gyro") if n in scene.poses), None)
-        seconds = (scene.stamp_ns - self._history[0].stamp_ns) * 1e-9
+        seconds = (scene.stamp_ns - self.history[0].stamp_ns) * 1e-9
         self._head.content = _head(scene, seconds)
         self._words.content = _words(scene)
-        data = self._history.picture(self._number)
+        data = self.history.picture(self._number)
         if data is not None:
             picture = np.asarray(cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR))
             height, width = picture.shape[:2]
@@ -253,7 +261,7 @@ class Drawing:
 
     def _fit(self) -> None:
         """Draw small what moves slowly, once it is known how fast it is."""
-        scenes = self._history.window(self._history.count - 1, WINDOW_S)
+        scenes = self.history.window(self.history.count - 1, WINDOW_S)
         paths = [
             [s.poses[n][:3, 3] for s in scenes if n in s.poses] for n in ("fused", "odometry")
         ]
@@ -267,13 +275,13 @@ class Drawing:
         self._following.come_nearer(self._server, self._size)
 
     def _plot(self, end: int) -> None:
-        scenes = self._history.window(end, WINDOW_S)
+        scenes = self.history.window(end, WINDOW_S)
         scenes = scenes[:: -(-len(scenes) // MOST_SAMPLES)]
         names: dict[str, dict[str, None]] = {}
         for scene in scenes:
             for plot, numbers in scene.numbers.items():
                 names.setdefault(plot, {}).update(dict.fromkeys(numbers))
-        begin_ns = self._history[0].stamp_ns
+        begin_ns = self.history[0].stamp_ns
         for plot, lines in names.items():
             # A line without a number would spoil the range of the axis.
             whole = [s for s in scenes if s.numbers.get(plot, {}).keys() == lines.keys()]
