@@ -216,7 +216,7 @@ def _play(
     seconds = float(source.stamps_ns[-1] - source.stamps_ns[0]) * 1e-9
     logs = options.out / "logs" / f"act_{act.number}"
     stage = act.stage(config)
-    session = Session(logs, options.rate, seconds, stage, environment)
+    session = Session(logs, options.rate * act.pace, seconds, stage, environment)
     recorded = played.with_name(f"recorded_{act.number}")
     run_nodes(session, played, recorded)
     run = read_recorded_run(recorded)

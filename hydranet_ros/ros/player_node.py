@@ -45,9 +45,7 @@ class PlayerConfig(Configuration):
     start: float = setting(0.0, "begin so many seconds in", 0.0, live=False)
     loop: bool = setting(False, "begin again at the end", None, live=False)
     image: str = setting("", "the image topic that counts; empty: the first", live=False)
-    subscribers: int = setting(
-        0, "wait until so many subscribe to the images", 0, 1000, live=False
-    )
+    subscribers: int = setting(0, "wait for so many subscribers of images", 0, 1000, live=False)
     listeners: tuple[str, ...] = setting(
         (), "other topics with how many subscribers to wait for: 'odom 2'", live=False
     )
@@ -104,24 +102,17 @@ class PlayerNode(Node):
         return messages
 
     def _wait_for_subscribers(self) -> None:
-        wanted = {} if self._frames is None else {self._frames: self.config.subscribers}
-        for entry in self.config.listeners:
-            name, _, number = entry.partition(" ")
-            heard = self._replay.published_as(name)
-            if heard is None or not number.isdecimal():
-                raise HydraNetError(
-                    f"parameter listeners: '{entry}' is not a topic that is played and a number"
-                )
-            wanted[heard] = int(number)
+        config = self.config
+        wanted = self._replay.wanted(self._frames, config.subscribers, config.listeners)
         if not any(wanted.values()):
             return
-        until = time.monotonic() + self.config.timeout
+        until = time.monotonic() + config.timeout
         for topic, count in wanted.items():
             while not self._stop.is_set() and self._replay.subscribers(topic) < count:
                 if time.monotonic() > until:
                     raise HydraNetError(
                         f"{topic}: {self._replay.subscribers(topic)} of {count} subscribers after "
-                        f"{self.config.timeout:g} s: are the nodes running, in this ROS_DOMAIN_ID?"
+                        f"{config.timeout:g} s: are the nodes running, in this ROS_DOMAIN_ID?"
                     )
                 self._stop.wait(0.02)
         self._stop.wait(SETTLE_S)

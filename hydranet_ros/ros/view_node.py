@@ -11,8 +11,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 from threading import Event
 from typing import Any
 
@@ -20,54 +19,42 @@ import rclpy
 from diagnostic_msgs.msg import DiagnosticArray
 from geometry_msgs.msg import PoseWithCovarianceStamped
 from nav_msgs.msg import Odometry
-from rclpy.node import Node, NodeNameNonExistentError
+from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import CameraInfo, Image, TimeReference
 
 from hydranet_ros.errors import BadInput
-from hydranet_ros.files import whole_file
 from hydranet_ros.geometry.stamps import StampMatcher
 from hydranet_ros.ros import conversions
 from hydranet_ros.ros.parameters import Parameters
+from hydranet_ros.ros.qos import subscribed
 from hydranet_ros.ros.spin import run_until_stopped
-from hydranet_ros.settings import Configuration, setting
-from hydranet_ros.view.arrivals import ODOMETRY, PICTURE, ROTATION, TRUTH, Arrivals, camera_pose
-from hydranet_ros.view.page import HOST, PORT, exposure, open_page
-from hydranet_ros.view.scene import History
+from hydranet_ros.view import arrivals
+from hydranet_ros.view.arrivals import Arrivals, Drives, camera_pose
+from hydranet_ros.view.page import PageConfig, exposure, open_page
 
 POLL_S = 0.1
 ASK_S = 1.0  # what fusion_node subscribes to
 # Any publisher matches, and a slow view delays none.
 QUALITY = QoSProfile(depth=10, reliability=ReliabilityPolicy.BEST_EFFORT)
-FUSION = "fusion_node"
+FUSION, FLOW = "fusion_node", "hydranet_node/flow/image"
 FUSED, ROTATIONS = "fused/odometry", "hydranet_node/relative_rotation"
-
-
-@dataclass(frozen=True)
-class ViewConfig(Configuration):
-    """Where the page is."""
-
-    host: str = setting(HOST, "address of the page; 0.0.0.0: everybody may look", live=False)
-    port: int = setting(
-        PORT, "port of the page; the next free one where taken", 1, 65535, live=False
-    )
-    out: str = setting(
-        "", "folder for what was shown, with pictures: 1.npz, 2.npz of each drive", live=False
-    )
 
 
 class ViewNode(Node):
     """Collects what the nodes publish, and shows each state of the fusion."""
 
-    def __init__(
-        self, history: History, begin: Callable[[], History] | None = None, **options: Any
-    ) -> None:
+    def __init__(self, **options: Any) -> None:
         super().__init__("view_node", **options)
-        self.config = Parameters(self, ViewConfig).config
-        self._arrivals = Arrivals(history, begin)
+        self.config = Parameters(self, PageConfig).config
+        self.drives = Drives(self.config.out)
+        self._arrivals = Arrivals(self.drives.newest, self.drives.begin)
         self._halves: StampMatcher[Any] = StampMatcher(2, 0)
         self._flow: Any = None
-        self._listen(Odometry, "ground_truth/odometry", self._on_truth)
+        kept = self._arrivals.keep
+        self._listen(
+            Odometry, "ground_truth/odometry", lambda m: kept(arrivals.TRUTH, _stamp(m), _pose(m))
+        )
         self._odometry = self._listen(Odometry, "vo/odometry", self._on_odometry)
         self._listen(Odometry, FUSED, self._on_fused)
         self._listen(PoseWithCovarianceStamped, ROTATIONS, lambda m: self._on_half(0, m))
@@ -80,11 +67,7 @@ class ViewNode(Node):
 
     def follow_fusion(self) -> None:
         """Show the odometry that fusion_node fuses, whatever its topic is."""
-        try:
-            known = self.get_subscriber_names_and_types_by_node(FUSION, self.get_namespace())
-        except NodeNameNonExistentError:
-            return
-        fused = [topic for topic, kinds in known if "nav_msgs/msg/Odometry" in kinds]
+        fused = subscribed(self, FUSION, "nav_msgs/msg/Odometry")
         if fused and self._odometry.topic_name not in fused:
             self.destroy_subscription(self._odometry)
             self._odometry = self._listen(Odometry, fused[0], self._on_odometry)
@@ -92,21 +75,14 @@ class ViewNode(Node):
     def look(self, wanted: bool) -> None:
         """Subscribe to the pictures while somebody looks."""
         if wanted and self._flow is None:
-            self._flow = self._listen(Image, "hydranet_node/flow/image", self._on_picture)
+            kept = partial(self._arrivals.keep, PICTURE)
+            self._flow = self._listen(Image, FLOW, lambda m: kept(_stamp(m), m))
         elif not wanted and self._flow is not None:
             self.destroy_subscription(self._flow)
             self._flow = None
 
     def _listen(self, kind: Any, topic: str, callback: Callable[[Any], None]) -> Any:
         return self.create_subscription(kind, topic, callback, QUALITY)
-
-    def _on_truth(self, message: Odometry) -> None:
-        pose = _pose(message)
-        if pose is not None:
-            self._arrivals.keep(TRUTH, _stamp(message), pose)
-
-    def _on_picture(self, message: Image) -> None:
-        self._arrivals.keep(PICTURE, _stamp(message), message)
 
     def _on_half(self, side: int, message: Any) -> None:
         halves = self._halves.add(side, _stamp(message), message)
@@ -117,10 +93,10 @@ class ViewNode(Node):
         except BadInput as error:
             self._arrivals.diagnosis.states["gyro"] = f"lost: {error}"
         else:
-            self._arrivals.keep(ROTATION, _stamp(message), rotation)
+            self._arrivals.keep(arrivals.ROTATION, _stamp(message), rotation)
 
     def _on_odometry(self, message: Odometry) -> None:
-        self._arrivals.keep(ODOMETRY, _stamp(message), _pose(message))
+        self._arrivals.keep(arrivals.ODOMETRY, _stamp(message), _pose(message))
         if not self.count_publishers(FUSED):  # nobody fuses: odometry leads
             self._arrivals.show(_stamp(message))
 
@@ -146,33 +122,18 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _serve(stop: Event) -> None:
-    drives = [History()]
-
-    def begin() -> History:
-        """The next drive: keep the last one, show the new one."""
-        keep()
-        drives.append(History())
-        page.show(drives[-1])
-        return drives[-1]
-
-    def keep() -> None:
-        if node.config.out and drives[-1].count:
-            with whole_file(Path(node.config.out) / f"{len(drives)}.npz") as file:
-                file.write(drives[-1].dumps())
-        drives[-1] = History()  # its pictures may be large
-
-    node = ViewNode(drives[0], begin)
-    host, kept = node.config.host, bool(node.config.out)
-    with open_page(drives[0], host, node.config.port, "live") as page:
-        print(f"view: {page.url}, {exposure(host)}", flush=True)
-        asked_s = -ASK_S
+    node = ViewNode()
+    config, asked_s = node.config, -ASK_S
+    with open_page(node.drives.newest, config.host, config.port, "live") as page:
+        print(f"view: {page.url}, {exposure(config.host)}", flush=True)
         while not stop.is_set():
-            node.look(kept or page.browsers > 0)
+            page.show(node.drives.newest)
+            node.look(bool(config.out) or page.browsers > 0)
             if time.monotonic() - asked_s >= ASK_S:
                 asked_s = time.monotonic()
                 node.follow_fusion()
             rclpy.spin_once(node, timeout_sec=POLL_S)
-    keep()
+    node.drives.keep()
     node.destroy_node()
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from time import monotonic
 from typing import Any
 
 import numpy as np
 
+from hydranet_ros.files import whole_file
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.camera import T_BASE_OPTICAL
 from hydranet_ros.geometry.lie import Array
@@ -20,7 +22,7 @@ MOST_WAITING = 100
 # Of scenes: wheels may be faster than anybody looks.
 SHORTEST_PERIOD_NS = 45_000_000
 NEAR_NS = 150_000_000
-MOST_AHEAD_NS = 5_000_000_000  # of what arrives before its state
+BACK_NS = 3_000_000_000  # stamps that go back further are of another drive
 IMAGE, TRUTH, ODOMETRY, ROTATION, PICTURE = "image", "truth", "odometry", "rotation", "picture"
 
 
@@ -40,9 +42,13 @@ class Arrivals:
 
     def keep(self, name: str, stamp_ns: int, value: Any) -> None:
         """Keep a pose, a rotation or a picture for the scene with its stamp."""
+        if value is None:  # its node says why in /diagnostics
+            return
         if name == TRUTH:
             self._scenes.know(stamp_ns, value)
         kept = self._kept.setdefault(name, OrderedDict())
+        if kept and stamp_ns < next(reversed(kept)) - BACK_NS:
+            kept.clear()  # another drive
         kept[stamp_ns] = value
         while len(kept) > MOST_WAITING:
             kept.popitem(last=False)
@@ -92,12 +98,11 @@ class Arrivals:
             self._history = self._begin()
         self.diagnosis = Diagnosis()
         self._scenes, self._shown_ns, self._start = SceneMaker(), -1, None
-        for name, kept in self._kept.items():
-            for stamp in [s for s in kept if s > stamp_ns + MOST_AHEAD_NS]:
-                del kept[stamp]
-            if name == TRUTH:
-                for stamp, truth in kept.items():
-                    self._scenes.know(stamp, truth)
+        for kept in self._kept.values():
+            if kept and next(reversed(kept)) > stamp_ns + BACK_NS:
+                kept.clear()
+        for stamp, truth in self._kept.get(TRUTH, {}).items():
+            self._scenes.know(stamp, truth)
 
     def _true(self, stamp_ns: int, ours: Array | None) -> Array | None:
         """The true pose, in a world that is ours where both are known first."""
@@ -142,3 +147,23 @@ def pixels(message: Any) -> Any:
 def camera_pose(T_w_child: Array, child_frame: str) -> Array:
     """T_w_c of an odometry: a child that is no camera is a base that the camera looks ahead of."""
     return T_w_child if "optical" in child_frame else T_w_child @ T_BASE_OPTICAL
+
+
+class Drives:
+    """The histories of one drive after the other; kept as OUT/1.npz, 2.npz when they end."""
+
+    def __init__(self, out: str) -> None:
+        self._folder = Path(out) if out else None
+        self.newest, self._number = History(), 1
+
+    def begin(self) -> History:
+        """Keep the last one; the next one."""
+        self.keep()
+        self.newest, self._number = History(), self._number + 1
+        return self.newest
+
+    def keep(self) -> None:
+        """Write the newest one, where anything is in it and a folder was given."""
+        if self._folder is not None and self.newest.count:
+            with whole_file(self._folder / f"{self._number}.npz") as file:
+                file.write(self.newest.dumps())

@@ -14,6 +14,7 @@ import socket
 import threading
 import time
 from contextlib import redirect_stdout
+from dataclasses import dataclass
 from html import escape
 from ipaddress import ip_address
 from types import TracebackType
@@ -25,6 +26,7 @@ import numpy as np
 from hydranet_ros.errors import HydraNetError, require
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.lie import Array
+from hydranet_ros.settings import Configuration, setting
 from hydranet_ros.view.parts import BEHIND, Follow, PathChunks, Plot
 from hydranet_ros.view.scene import COLOURS, History, Scene
 
@@ -38,6 +40,19 @@ SIGMAS, LEAST_RADIUS_M, MOST_RADIUS_M = 3.0, 0.02, 15.0
 FIELD_OF_VIEW, FRUSTUM_M = 0.9, 1.0
 # Cars are seen from afar, robots from near: by how fast they are, told after so many scenes.
 CAR_M_S, NEAREST, TELLING = 6.0, 0.3, 20
+
+
+@dataclass(frozen=True)
+class PageConfig(Configuration):
+    """Where the page is, and where what it has shown is kept."""
+
+    host: str = setting(HOST, "address of the page; 0.0.0.0: everybody may look", live=False)
+    port: int = setting(
+        PORT, "port of the page; the next free one where taken", 1, 65535, live=False
+    )
+    out: str = setting(
+        "", "folder for what was shown, with pictures: 1.npz, 2.npz of each drive", live=False
+    )
 
 
 def open_page(
@@ -108,7 +123,7 @@ class Page:
             if self._drawing.history is not self._history:
                 self._server.gui.reset()
                 self._server.scene.reset()
-                self._drawing = Drawing(self._server, self._history)
+                self._drawing = Drawing(self._server, self._history, self._drawing.number + 1)
             if self.browsers:
                 self._drawing.update(time.monotonic())
 
@@ -116,8 +131,10 @@ class Page:
 class Drawing:
     """What stands on the page, and how it follows a history."""
 
-    def __init__(self, server: viser.ViserServer, history: History) -> None:
-        self._server, self.history = server, history
+    def __init__(self, server: viser.ViserServer, history: History, number: int = 1) -> None:
+        self._server, self.history, self.number = server, history, number
+        # A browser keeps the place of what it had by the same name.
+        self._root = f"/drive_{number}"
         self._drawn = 0  # scenes whose poses are in the paths
         self._number = -1  # the scene that is shown
         self._clock: tuple[float, int] | None = None  # of a replay: when it began, at which stamp
@@ -131,7 +148,7 @@ class Drawing:
         gui.main_panel.dock_right()
         scene.set_up_direction("+z")
         scene.add_grid(
-            "/grid", 2000.0, 2000.0, cell_size=1.0, section_size=10.0,
+            f"{self._root}/grid", 2000.0, 2000.0, cell_size=1.0, section_size=10.0,
             cell_color=(232, 232, 232), section_color=(205, 205, 205),
             infinite_grid=True, fade_distance=150.0, shadow_opacity=0.0,
         )  # fmt: skip
@@ -148,10 +165,15 @@ class Drawing:
         gui.add_button("Screenshot").on_click(self._screenshot)
         self._words = gui.add_html("")
         self._frustum = scene.add_camera_frustum(
-            "/camera", FIELD_OF_VIEW, 1.6, scale=FRUSTUM_M, color=COLOURS["fused"], visible=False
+            f"{self._root}/camera",
+            FIELD_OF_VIEW,
+            1.6,
+            scale=FRUSTUM_M,
+            color=COLOURS["fused"],
+            visible=False,
         )
         self._ellipsoid = scene.add_icosphere(
-            "/position_3_sigma", 1.0, COLOURS["fused"], opacity=0.25, visible=False,
+            f"{self._root}/position_3_sigma", 1.0, COLOURS["fused"], opacity=0.25, visible=False,
             cast_shadow=False, receive_shadow=False,
         )  # fmt: skip
 
@@ -220,7 +242,7 @@ class Drawing:
         for scene in self.history.since(self._drawn):
             for name, T in scene.poses.items():
                 if name not in self._paths:
-                    self._paths[name] = PathChunks(self._server, name)
+                    self._paths[name] = PathChunks(self._server, name, self._root)
                 self._paths[name].add(T[:3, 3])
         self._drawn = self.history.count
         for path in self._paths.values():

@@ -43,8 +43,8 @@ class Follow:
                 continue
             told = camera.position - camera.look_at
             away = self._away.setdefault(number, told)
+            before = self._doubtful.pop(number, None)
             if not _same(told, away):
-                before = self._doubtful.get(number)
                 self._doubtful[number] = told
                 if before is None or not _same(told, before):
                     continue
@@ -73,8 +73,8 @@ def _same(one: Array, other: Array) -> bool:
 class PathChunks:
     """A path as chunks of line segments: only the last one is sent again as it grows."""
 
-    def __init__(self, server: viser.ViserServer, name: str) -> None:
-        self._server, self._name = server, name
+    def __init__(self, server: viser.ViserServer, name: str, root: str = "") -> None:
+        self._server, self._name, self._root = server, name, root
         self._points: list[Array] = []  # of the chunk that grows
         self._full: list[tuple[Array, Any]] = []  # full chunks that are not yet put together
         self._count = 0
@@ -114,7 +114,7 @@ class PathChunks:
     def _lines(self, segments: Array) -> Any:
         self._count += 1
         return self._server.scene.add_line_segments(
-            f"/paths/{self._name}/{self._count}",
+            f"{self._root}/paths/{self._name}/{self._count}",
             segments,
             COLOURS[self._name],
             thickness=3.0,
@@ -150,7 +150,7 @@ class Plot:
             title=title,
             scales={"x": uplot.Scale(time=False), "y": uplot.Scale(range=(0.0, 1.0))},
             legend=uplot.Legend(show=True, live=False),
-            axes=(uplot.Axis(label="time (s)", labelSize=16, size=28, gap=2), uplot.Axis(size=44)),
+            axes=(uplot.Axis(label="time (s)", labelSize=16, size=28, gap=2), uplot.Axis(size=54)),
             height=165,
             padding=PADDING,
         )

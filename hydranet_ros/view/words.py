@@ -11,6 +11,7 @@ from hydranet_ros.view.frames import BIAS, SCALE
 # What a node is called on the page.
 SOURCES = {"stereo_vo_node": "odometry", "hydranet_node": "gyro", "fusion_node": "fusion"}
 NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
+REASON = re.compile("[a-z_]+")
 COUNTED = re.compile(r"(?P<times>\d+) x (?P<why>.+)")
 FOUND = ("bias", "scale of", "stands", "sigma position", "sigma orientation", "calibration off")
 OK_LEVEL = 0
@@ -59,13 +60,17 @@ class Diagnosis:
 
 def _said(message: str) -> str:
     """A warning as a person would say it, what was lost first: '3 x too_few_features'."""
-    lost, other = [], []
+    lost: list[str] = []
+    other: list[str] = []
     for part in message.split("; "):
         counted = COUNTED.fullmatch(part)
         if counted is None:
             other.append(part)
-        else:
-            lost.append(f"{counted['why'].replace('_', ' ')} ({counted['times']} times)")
+            continue
+        why, times = counted["why"], counted["times"]
+        often = "once" if times == "1" else f"{times} times"
+        named = REASON.fullmatch(why) is not None
+        (lost if named else other).append(f"{why.replace('_', ' ') if named else why} ({often})")
     return "; ".join([*([f"lost: {', '.join(lost)}"] if lost else []), *other])
 
 
