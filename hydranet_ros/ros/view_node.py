@@ -33,8 +33,7 @@ from hydranet_ros.view import arrivals
 from hydranet_ros.view.arrivals import Arrivals, Drives, camera_pose
 from hydranet_ros.view.page import PageConfig, exposure, open_page
 
-POLL_S = 0.1
-ASK_S = 1.0  # what fusion_node subscribes to
+POLL_S, ASK_S = 0.1, 1.0
 # Any publisher matches, and a slow view delays none.
 QUALITY = QoSProfile(depth=10, reliability=ReliabilityPolicy.BEST_EFFORT)
 FUSION, FLOW = "fusion_node", "hydranet_node/flow/image"
@@ -75,7 +74,7 @@ class ViewNode(Node):
     def look(self, wanted: bool) -> None:
         """Subscribe to the pictures while somebody looks."""
         if wanted and self._flow is None:
-            kept = partial(self._arrivals.keep, PICTURE)
+            kept = partial(self._arrivals.keep, arrivals.PICTURE)
             self._flow = self._listen(Image, FLOW, lambda m: kept(_stamp(m), m))
         elif not wanted and self._flow is not None:
             self.destroy_subscription(self._flow)
