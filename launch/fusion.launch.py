@@ -17,6 +17,7 @@ import atexit
 import logging
 import os
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
@@ -63,7 +64,8 @@ ARGUMENTS = {
     "processes": "three, one for each node, or one for all of them (three)",
     "namespace": "of all nodes and of their topics",
     "frame_prefix": "put before odom_frame and base_frame: robot1/",
-    "publish_tf": "broadcast odom_frame to base_frame: true or false",
+    "publish_tf": "broadcast odom_frame to base_frame: true or false; not given, RViz of this "
+    "launch gets it as long as nobody else broadcasts it",
     "extrinsics": "tf, or x y z qx qy qz qw of the left optical frame in base_frame",
     "left": "namespace of the left image_rect and camera_info",
     "right": "namespace of the right image_rect and camera_info",
@@ -142,7 +144,10 @@ def nodes(args: LaunchArguments) -> list[Any]:
         "gyro.device": device,
         "gyro.weights": args.file("weights"),
     }
-    fusion = {"fusion.odometry": odometry, "output.publish_tf": args.flag("publish_tf")}
+    publish_tf, seen = args.flag("publish_tf"), shows_rviz(rviz, args)
+    fusion = {"fusion.odometry": odometry, "output.publish_tf": publish_tf}
+    if seen and publish_tf is None:  # RViz follows base_frame
+        fusion["output.tf_if_nobody"] = True
     vo_remap = [("vo/odometry", odom)] if odom else []
     imu_remap = [("imu/data_raw", imu)] if imu else []
     rotation = [
@@ -171,7 +176,7 @@ def nodes(args: LaunchArguments) -> list[Any]:
         actions.append(
             started("player_node", namespace, config, everywhere | player, topics.remaps, over)
         )
-    if shows_rviz(rviz, args):
+    if seen:
         actions.append(rviz_node(namespace, prefix))
     return actions
 
@@ -291,6 +296,10 @@ def rviz_node(namespace: str, prefix: str) -> Node:
     shown = yaml.safe_load(file.read_text(encoding="utf-8"))["Visualization Manager"]["Displays"]
     topics = [display["Topic"]["Value"] for display in shown if "Topic" in display]
     root = f"/{namespace.strip('/')}"
+    if prefix:  # what the view follows is told by the file alone
+        text = file.read_text(encoding="utf-8").replace("base_link", f"{prefix}base_link")
+        file = Path(tempfile.mkdtemp(prefix="hydranet_")) / file.name
+        file.write_text(text, encoding="utf-8")
     return Node(
         package="rviz2",
         executable="rviz2",

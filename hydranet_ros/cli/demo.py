@@ -6,12 +6,15 @@ import argparse
 import json
 import os
 import shutil
+import sys
 import tempfile
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hydranet_ros.cli.arguments import (
     CAMERAS,
+    add_address,
     add_command,
     add_frames,
     add_json,
@@ -22,12 +25,14 @@ from hydranet_ros.cli.arguments import (
     open_chosen,
     whole_number,
 )
-from hydranet_ros.errors import FileError, printable, require
+from hydranet_ros.errors import FileError, HydraNetError, printable, require
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from hydranet_ros.cli.arguments import Commands
     from hydranet_ros.cli.demo_acts import Act
-    from hydranet_ros.cli.demo_nodes import DemoConfig
+    from hydranet_ros.cli.demo_nodes import DemoConfig, LivePage
     from hydranet_ros.datasets.source import Source
     from hydranet_ros.evaluation.acts import Outcome
     from hydranet_ros.evaluation.output import ResultsFolder
@@ -40,6 +45,7 @@ EXAMPLES = """\
 """
 FRAMES = 100
 NOT_REACHED = 1
+LATE_MS = 500.0
 ROWS = {"vo": "VO alone", "fused": "fused"}
 COLUMNS = {
     "ate_m": "ATE (m)",
@@ -90,6 +96,8 @@ def add_parser(commands: Commands) -> None:
         choices=CAMERAS,
         help="rotations from the left camera alone, in less time, or from both (default: stereo)",
     )
+    parser.add_argument("--no-view", action="store_true", help="no live page in the browser")
+    add_address(parser)
     parser.add_argument("--weights", metavar="FILE", help="other weights than those that ship")
     parser.add_argument("--device", help="auto, cpu, cuda or cuda:N")
     add_settings(parser)
@@ -121,13 +129,17 @@ def _acts(options: argparse.Namespace, config: DemoConfig, folder: ResultsFolder
     from multiprocessing import get_context
 
     from hydranet_ros.cli.demo_acts import ACTS, prepare
+    from hydranet_ros.ros.environment import private_environment
 
     acts = [act for act in ACTS if options.act in (None, act.number)]
     own = None if options.source is None else open_chosen(options, acts[0].cameras)
     outcomes: dict[int, Outcome] = {}
+    environment = private_environment(options.out / "logs")
+    page = _page(options, environment)
     with (
         tempfile.TemporaryDirectory(dir=options.out, prefix=".") as scratch,
         ProcessPoolExecutor(1, get_context("spawn"), _yield_to_nodes) as renderer,
+        nullcontext() if page is None else page,
     ):
         bags = {act.number: Path(scratch) / f"played_{act.number}" for act in acts}
         if own is not None:
@@ -137,21 +149,24 @@ def _acts(options: argparse.Namespace, config: DemoConfig, folder: ResultsFolder
             ready = {
                 n: renderer.submit(prepare, n, None, options.seed, b) for n, b in bags.items()
             }
+        _tell_page(options, page)
         for act in acts:
             _say(options, f"Act {act.number}. {act.title}")
             if act.number in ready:
                 ready[act.number].result()
-            outcomes[act.number] = _play(act, own, options, config, bags[act.number])
+            outcomes[act.number] = _play(act, own, options, config, environment, bags[act.number])
             _say(options, f"  {outcomes[act.number].line()}")
+    for drive, act in enumerate(acts, 1):
+        _keep_shown(page, drive, options.out / f"recorded_{act.number}")
     from hydranet_ros.evaluation.report import write_acts
 
     with folder.whole() as place:
-        page = write_acts(place, {act.number: act.title for act in acts}, outcomes)
+        report = write_acts(place, {act.number: act.title for act in acts}, outcomes)
         place.json("metrics.json", {str(n): each.as_dict() for n, each in outcomes.items()})
     if options.json:
         print(json.dumps({str(n): each.as_dict() for n, each in outcomes.items()}))
     else:
-        print(_verdict(outcomes, options.out, page.name))
+        print(_verdict(outcomes, options.out, report.name, page))
     return 0 if all(each.passed for each in outcomes.values()) else NOT_REACHED
 
 
@@ -164,37 +179,75 @@ def _say(options: argparse.Namespace, line: str) -> None:
         print(printable(line), flush=True)
 
 
+def _page(options: argparse.Namespace, environment: Mapping[str, str]) -> LivePage | None:
+    """The live page, which starts at once; None where it is not wanted, or viser is missing."""
+    from hydranet_ros.cli.demo_nodes import LivePage
+
+    if options.no_view:
+        return None
+    try:
+        require("the live page", "viser")
+    except HydraNetError as error:
+        print(printable(f"no live page: {error} (or --no-view)"), file=sys.stderr)
+        return None
+    return LivePage(options.out / "logs", environment, (options.host, options.port))
+
+
+def _tell_page(options: argparse.Namespace, page: LivePage | None) -> None:
+    if page is not None:
+        line = printable(f"live page: {page.said()}")
+        print(line, file=sys.stderr if options.json else sys.stdout, flush=True)
+
+
 def _play(
-    act: Act, own: Source | None, options: argparse.Namespace, config: DemoConfig, played: Path
+    act: Act,
+    own: Source | None,
+    options: argparse.Namespace,
+    config: DemoConfig,
+    environment: Mapping[str, str],
+    played: Path,
 ) -> Outcome:
+    import numpy as np
+
     from hydranet_ros.cli.demo_nodes import Session, run_nodes
-    from hydranet_ros.evaluation.recorded import read_recorded_run
+    from hydranet_ros.evaluation.recorded import ROTATION, read_recorded_run
 
     source = act.open(own, options.seed)
     seconds = float(source.stamps_ns[-1] - source.stamps_ns[0]) * 1e-9
     logs = options.out / "logs" / f"act_{act.number}"
-    session = Session(logs, options.rate, seconds, act.stage(config))
+    stage = act.stage(config)
+    session = Session(logs, options.rate * act.pace, seconds, stage, environment)
     recorded = played.with_name(f"recorded_{act.number}")
     run_nodes(session, played, recorded)
-    outcome = act.judged(read_recorded_run(recorded), source, act.bound)
+    run = read_recorded_run(recorded)
+    outcome = act.judged(run, source, act.bound)
+    late = run.latencies_ms(ROTATION)
+    if len(late) and np.median(late) > LATE_MS:
+        _say(
+            options, f"  (this machine is busy: rotations came {np.median(late) / 1e3:.1f} s late)"
+        )
     _keep(recorded, options.out / f"recorded_{act.number}")
     return outcome
 
 
-def _verdict(outcomes: dict[int, Outcome], out: Path, page: str) -> str:
+def _verdict(outcomes: dict[int, Outcome], out: Path, report: str, page: LivePage | None) -> str:
     """The table, and where the rest is."""
-    lines = ["", f"{'act':<4}{'alone':>14}{'fused':>14}{'times':>8}  held to"]
+    from hydranet_ros.evaluation.output import GREEN, RED, coloured
+
+    lines = ["", f"{'act':<5}{'alone':>12} | {'fused':>12} | times better | bound"]
     for act, each in outcomes.items():
         alone, fused = (f"{value:.3g} {each.unit}" for value in (each.alone, each.fused))
-        verdict = "PASS" if each.passed else "FAIL"
-        row = f"{act:<4}{alone:>14}{fused:>14}{each.times:>8.3g}  {each.bound_text}"
-        lines.append(f"{row:<70}{verdict}")
+        verdict = coloured("PASS", GREEN) if each.passed else coloured("FAIL", RED)
+        row = f"{act:<5}{alone:>12} | {fused:>12} | {each.times:>12.3g} | {each.bound_text}"
+        lines.append(f"{row:<76}{verdict}")
     numbers = ", ".join(str(act) for act in outcomes)
+    seen = "" if page is None else f" (it was at {page.url})"
     lines += [
-        f"report: {out / page}",
-        f"pictures: {out}/act_N.png, bags: {out}/recorded_N (N: {numbers})",
+        printable(f"report: {out / report}"),
+        printable(f"pictures: {out}/act_N.png, bags: {out}/recorded_N (N: {numbers})"),
+        printable(f"the page again: hydranet view {out}/recorded_{min(outcomes)}{seen}"),
     ]
-    return "\n".join(printable(line) for line in lines)
+    return "\n".join(lines)
 
 
 # --- one's own data as it is ---------------------------------------------------------------------
@@ -205,22 +258,28 @@ def _as_it_is(options: argparse.Namespace, config: DemoConfig, folder: ResultsFo
     from hydranet_ros.cli.demo_nodes import Session, run_nodes, stereo_stage
     from hydranet_ros.evaluation.recorded import read_recorded_run, summary
     from hydranet_ros.evaluation.report import write_report
+    from hydranet_ros.ros.environment import private_environment
 
     options.frames = options.frames or FRAMES
     source = open_chosen(options)
     seconds = float(source.stamps_ns[-1] - source.stamps_ns[0]) * 1e-9
     stage = stereo_stage(config)
-    session = Session(options.out / "logs", options.rate, seconds, stage)
+    environment = private_environment(options.out / "logs")
+    page = _page(options, environment)
+    session = Session(options.out / "logs", options.rate, seconds, stage, environment)
     with tempfile.TemporaryDirectory(dir=options.out, prefix=".") as scratch:
         played = _prepare(source, Path(scratch) / "played")
         recorded = Path(scratch) / "recorded"
-        run_nodes(session, played, recorded)
+        with nullcontext() if page is None else page:
+            _tell_page(options, page)
+            run_nodes(session, played, recorded)
         figures, record = summary(read_recorded_run(recorded), source)
         _keep(recorded, options.out / "recorded")
+    _keep_shown(page, 1, options.out / "recorded")
     with folder.whole() as place:
-        page = write_report(place, record)
+        report = write_report(place, record)
         place.json("metrics.json", figures)
-    print(json.dumps(figures) if options.json else _text(figures, options.out / page.name))
+    print(json.dumps(figures) if options.json else _text(figures, options.out / report.name))
 
 
 def _check(options: argparse.Namespace, config: DemoConfig) -> ResultsFolder:
@@ -261,6 +320,14 @@ def _keep(bag: Path, place: Path) -> None:
         raise FileError(place, f"cannot be written: {error.strerror}") from None
 
 
+def _keep_shown(page: LivePage | None, number: int, bag: Path) -> None:
+    """Put what the page has shown beside the bag: hydranet view finds the pictures there."""
+    from hydranet_ros.view.recorded import VIEW_FILE
+
+    if page is not None and page.shown(number).is_file():
+        page.shown(number).replace(bag / VIEW_FILE)
+
+
 def _text(figures: dict[str, Any], page: Path) -> str:
     """VO alone and fused against the truth, how the run went, and where the rest is."""
     from hydranet_ros.evaluation.recorded import sentence
@@ -269,5 +336,6 @@ def _text(figures: dict[str, Any], page: Path) -> str:
     table = "no true poses are known: nothing to compare with"
     if "vo" in figures:
         table = comparison_table(figures, ROWS, COLUMNS, width=14, digits=3)
-    places = printable(f"see {page}, and the bag {page.parent}/recorded")
+    bag = page.parent / "recorded"
+    places = printable(f"see {page}, the bag {bag}, and the page again: hydranet view {bag}")
     return "\n".join([table, sentence(figures), places])

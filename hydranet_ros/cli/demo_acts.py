@@ -41,10 +41,15 @@ from hydranet_ros.simulation.wheels import SimulatedWheelsConfig, simulate_wheel
 if TYPE_CHECKING:
     from hydranet_ros.datasets.bag_messages import Message
     from hydranet_ros.evaluation.recorded import RecordedRun
+    from hydranet_ros.simulation import Building
     from hydranet_ros.simulation.world import World
 
-BUILDING_S, STREET_FRAMES = 16.0, 140
+WHEELS_S, IMU_S, STREET_FRAMES = 16.0, 28.0, 140
+# A robot that gets about: what it turns by, how far it goes, how fast it turns at most.
+TURNED_RAD, WAY_M, FASTEST_RAD_S = np.radians(240.0), 6.0, np.radians(70.0)
+MOST_WORLDS = 1000
 ALONE_WAIT_S = 0.1
+IMU = "/imu/data_raw"
 UP_C = np.array([0.0, -1.0, 0.0])
 BIAS_DEG_S = (1.0, 1.0, 1.0)
 # What a camera keeps of the contrast in the dark and before a blank wall, and its noise in grey
@@ -68,6 +73,8 @@ class Act:
     judged: Callable[[RecordedRun, Source, float], Outcome]
     stage: Callable[[DemoConfig], Stage]
     cameras: str = "mono"
+    pace: float = 1.0
+    """How fast it is played: a bias does not ask how late rotations come."""
 
     def open(self, source: Source | None, seed: int) -> Source:
         """The source of the act: a world of its own, or data that the truth is known of."""
@@ -170,12 +177,39 @@ def _seen(image: Image, contrast: float, offset: float, seed: list[int]) -> Imag
     return np.asarray(np.clip(np.rint(grey), 0, 255), dtype=np.uint8)
 
 
-def _building(name: str, seed: int, rate_hz: float) -> Source:
+def _robot(seed: int) -> Source:
+    """A robot in an office: the first world of the seed in which it gets about.
+
+    Where wheels go straight on, nothing is wrong with them. What the cameras see is not looked at.
+    """
+    for number in range(MOST_WORLDS):
+        world = _office(MOST_WORLDS * seed + number, WHEELS_S, 12.0, speed=1.2, blank=0.1)
+        heading = np.unwrap(np.arctan2(world.T_w_c[:, 0, 2], world.T_w_c[:, 2, 2]))
+        way = np.linalg.norm(np.diff(world.T_w_c[:, :3, 3], axis=0), axis=1).sum()
+        fastest = np.abs(np.diff(heading)).max() * 12.0
+        if np.ptp(heading) >= TURNED_RAD and way >= WAY_M and fastest <= FASTEST_RAD_S:
+            break
+    return Rendered("a robot in a building", world, stereo=False)
+
+
+def _robot_with_imu(seed: int) -> Source:
+    return Rendered("a robot with an IMU", _office(seed, IMU_S, 10.0, 0.8, 0.3), stereo=False)
+
+
+def _office(seed: int, seconds: float, rate_hz: float, speed: float, blank: float) -> Building:
     from hydranet_ros.simulation import Building, BuildingConfig
 
-    frames = round(BUILDING_S * rate_hz)
-    config = BuildingConfig(seed, frames, rate_hz, 320, 240, place="office", speed=0.8)
-    return Rendered(name, Building(config), stereo=False)
+    config = BuildingConfig(
+        seed=seed,
+        frames=round(seconds * rate_hz),
+        rate_hz=rate_hz,
+        width=320,
+        height=240,
+        place="office",
+        speed=speed,
+        blank=blank,
+    )
+    return Building(config)
 
 
 def _street(seed: int) -> Source:
@@ -205,7 +239,7 @@ def _imu(source: Source, seed: int) -> Iterator[Message]:
     config = SimulatedImuConfig(bias_deg_s=BIAS_DEG_S, seed=seed)
     up_w = source.T_w_c[0, :3, :3] @ UP_C
     samples = simulate_imu(source.T_w_c, source.stamps_ns, config, up_w)
-    yield from imu_messages("/imu/data_raw", samples)
+    yield from imu_messages(IMU, samples)
 
 
 def _none(_: Source, __: int) -> Iterator[Message]:
@@ -221,6 +255,9 @@ TRUTH = {
     "ground_truth/odometry": ODOMETRY,
     "/diagnostics": "diagnostic_msgs/msg/DiagnosticArray",
 }
+
+# Who is to hear the truth and the camera from the first on: the recorder, and a node.
+HEARD = {"ground_truth/odometry": 1, "left/camera_info": 2}
 
 
 def _gyro(config: DemoConfig) -> list[str]:
@@ -249,7 +286,8 @@ def _with_wheels(config: DemoConfig) -> Stage:
         "hydranet_node": _gyro(config),
     }
     topics = TRUTH | FUSED | ROTATIONS | {WHEELS.lstrip("/"): ODOMETRY}
-    return Stage(nodes, topics, ("fused/odometry", ROTATION), 1)
+    listeners = HEARD | {WHEELS.lstrip("/"): 2}
+    return Stage(nodes, topics, ("fused/odometry", ROTATION), 1, listeners)
 
 
 def _with_stereo(config: DemoConfig) -> Stage:
@@ -267,7 +305,7 @@ def _with_stereo(config: DemoConfig) -> Stage:
     }
     odometries = dict.fromkeys(("vo/odometry", PRIOR.lstrip("/")), ODOMETRY)
     topics = TRUTH | FUSED | ROTATIONS | odometries
-    return Stage(nodes, topics, ("fused/odometry", *odometries, ROTATION), 2)
+    return Stage(nodes, topics, ("fused/odometry", *odometries, ROTATION), 2, HEARD)
 
 
 def _with_imu(config: DemoConfig) -> Stage:
@@ -277,7 +315,8 @@ def _with_imu(config: DemoConfig) -> Stage:
     }
     bias = {BIAS.lstrip("/"): "geometry_msgs/msg/TwistWithCovarianceStamped"}
     topics = TRUTH | FUSED | ROTATIONS | bias
-    return Stage(nodes, topics, (*bias, "fused/odometry", ROTATION), 1)
+    listeners = HEARD | {IMU.lstrip("/"): 1}
+    return Stage(nodes, topics, (*bias, "fused/odometry", ROTATION), 1, listeners)
 
 
 # --- the acts ------------------------------------------------------------------------------------
@@ -287,7 +326,7 @@ ACTS = (
         1,
         "A robot in a building: wheels that slip, a track 5 % wrong, and one camera",
         5.0,
-        lambda seed: _building("a robot in a building", seed, 12.0),
+        _robot,
         lambda source: source,
         _wheels,
         heading,
@@ -308,11 +347,12 @@ ACTS = (
         3,
         "An IMU with a bias of 1 deg/s about each axis, and one camera",
         0.05,
-        lambda seed: _building("a robot with an IMU", seed, 10.0),
+        _robot_with_imu,
         lambda source: source,
         _imu,
         lambda run, source, bound: bias_found(run, source, bound, np.array(BIAS_DEG_S)),
         _with_imu,
+        pace=2.0,
     ),
 )
 

@@ -8,22 +8,23 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 
 from hydranet_ros.errors import HydraNetError
 from hydranet_ros.fusion.config import FusionConfig
 from hydranet_ros.gyro.visual_gyro import GyroConfig
-from hydranet_ros.ros.environment import Value, node_command, private_environment
+from hydranet_ros.ros.environment import Value, node_command
 from hydranet_ros.settings import Configuration, section, walk
 from hydranet_ros.stereo_vo.config import StereoVOConfig
 
 POLL_S = 0.05
 # A node ends within two seconds of a signal, the command within three.
 STOP_TIMEOUT_S = 2.0
+CLEAN_END_S = 10.0
 # [ERROR] [1700000000.123456789] [node]:
 LOG_PREFIX = re.compile(r"^\[\w+\] \[[\d.]+\] \[[^\]]*\]: ")
 
@@ -44,7 +45,7 @@ class ProcessGroup:
     Each is in a session of its own: Ctrl-C reaches this process alone, which then stops them.
     """
 
-    def __init__(self, logs: Path, environment: dict[str, str]) -> None:
+    def __init__(self, logs: Path, environment: Mapping[str, str]) -> None:
         self._logs, self._environment = logs, environment
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         logs.mkdir(parents=True, exist_ok=True)
@@ -55,7 +56,8 @@ class ProcessGroup:
     def __exit__(
         self, kind: type[BaseException] | None, value: object, trace: TracebackType | None
     ) -> None:
-        self.end_all()
+        # Whoever is interrupted wants to leave; else nobody is killed: others would still see it.
+        self.end_all(CLEAN_END_S if kind is None else STOP_TIMEOUT_S)
 
     def start(self, name: str, command: list[str]) -> None:
         """Start a process."""
@@ -74,10 +76,13 @@ class ProcessGroup:
         """Where its output is."""
         return self._logs / f"{name}.log"
 
-    def wait_for_line(self, name: str, line: str, timeout_s: float) -> None:
-        """Wait until a process has printed a line."""
+    def wait_for_line(self, name: str, start: str, timeout_s: float) -> str:
+        """The line that begins so, as soon as a process has printed it."""
         until = time.monotonic() + timeout_s
-        while line not in self.log(name).read_text(errors="replace").splitlines():
+        while True:
+            for line in self.log(name).read_text(errors="replace").splitlines():
+                if line.startswith(start):
+                    return line
             self.check_all()
             if time.monotonic() > until:
                 raise HydraNetError(
@@ -85,11 +90,15 @@ class ProcessGroup:
                 )
             time.sleep(POLL_S)
 
-    def wait_for_end(self, name: str, timeout_s: float) -> None:
+    def wait_for_end(
+        self, name: str, timeout_s: float, meanwhile: Callable[[], None] | None = None
+    ) -> None:
         """Wait until a process has ended with code 0, while all others go on."""
         until = time.monotonic() + timeout_s
         while self._running[name].poll() is None:
             self.check_all()
+            if meanwhile is not None:
+                meanwhile()
             if time.monotonic() > until:
                 raise HydraNetError(f"{name} did not end in {timeout_s:g} s: see {self.log(name)}")
             time.sleep(POLL_S)
@@ -110,21 +119,21 @@ class ProcessGroup:
         last = LOG_PREFIX.sub("", last.strip())
         raise HydraNetError(f"{name} ended with code {code}: {last} (see {self.log(name)})")
 
-    def end_all(self) -> None:
-        """SIGINT, wait 2 s, then SIGKILL; SIGKILL at once where this is interrupted."""
+    def end_all(self, patience_s: float = STOP_TIMEOUT_S) -> None:
+        """SIGINT, wait, then SIGKILL; SIGKILL at once where this is interrupted."""
         try:
-            self._interrupt()
+            self._interrupt(patience_s)
         finally:
             for child in self._running.values():
                 child.kill()
                 child.wait()
             self._running.clear()
 
-    def _interrupt(self) -> None:
+    def _interrupt(self, patience_s: float) -> None:
         for child in self._running.values():
             if child.poll() is None:
                 child.send_signal(signal.SIGINT)
-        until = time.monotonic() + STOP_TIMEOUT_S
+        until = time.monotonic() + patience_s
         for child in self._running.values():
             with suppress(subprocess.TimeoutExpired):
                 child.wait(timeout=max(0.0, until - time.monotonic()))
@@ -173,13 +182,14 @@ class Stage:
     """Nodes by name with their command lines, and the topics (name, type) to be recorded.
 
     Of `awaited` there is a publisher before anything is played, and so many `subscribers` of the
-    images.
+    images, and of other topics that are played.
     """
 
     nodes: Mapping[str, list[str]]
     topics: Mapping[str, str]
     awaited: tuple[str, ...]
     subscribers: int
+    listeners: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -190,22 +200,68 @@ class Session:
     rate: float
     seconds: float
     stage: Stage
+    environment: Mapping[str, str]
 
 
 def run_nodes(session: Session, played: Path, recorded: Path) -> None:
     """Play one bag through the nodes and record what they publish into another."""
+    from hydranet_ros.evaluation.output import time_bar
+
     lasting_s, stage = session.seconds / session.rate, session.stage
-    with ProcessGroup(session.logs, private_environment(session.logs)) as nodes:
+    with ProcessGroup(session.logs, session.environment) as nodes:
         nodes.start("recorder_node", node_command("recorder_node", _recorder(stage, recorded)))
         for name, command in stage.nodes.items():
             nodes.start(name, command)
         nodes.wait_for_line("recorder_node", "ready", READY_S)
         player: dict[str, Value] = {"source": str(played), "rate": session.rate}
         player["subscribers"] = stage.subscribers
+        if stage.listeners:
+            player["listeners"] = [f"{topic} {n}" for topic, n in stage.listeners.items()]
         nodes.start("player_node", node_command("player_node", player))
-        nodes.wait_for_end("player_node", 60.0 + 2.0 * lasting_s)
+        with time_bar(lasting_s, "play") as tick:
+            nodes.wait_for_end("player_node", 60.0 + 2.0 * lasting_s, tick)
         # It goes on for as long as results come.
         nodes.wait_for_end("recorder_node", 60.0 + 10.0 * lasting_s)
+
+
+# --- the live page beside them ------------------------------------------------------------------
+
+PAGE = "view: "  # view_node prints it before where its page is
+
+
+class LivePage:
+    """view_node in the domain of the nodes, for as long as they come and go."""
+
+    def __init__(self, logs: Path, environment: Mapping[str, str], place: tuple[str, int]) -> None:
+        self.url = ""
+        self._folder = logs / "shown"
+        self._group = ProcessGroup(logs, environment)
+        self._place = place
+
+    def __enter__(self) -> LivePage:
+        host, port = self._place
+        self._folder.mkdir(parents=True, exist_ok=True)
+        given: dict[str, Value] = {"host": host, "port": port, "out": str(self._folder)}
+        self._group.start("view_node", node_command("view_node", given))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: object, trace: TracebackType | None
+    ) -> None:
+        self._group.__exit__(kind, value, trace)
+
+    def said(self) -> str:
+        """Where it is and who can see it, once it is there."""
+        line = self._group.wait_for_line("view_node", PAGE, READY_S).removeprefix(PAGE)
+        self.url = line.partition(",")[0]
+        return line
+
+    def shown(self, number: int) -> Path:
+        """The file of a drive, from 1 on; it is there when the page has ended."""
+        return self._folder / f"{number}.npz"
+
+
+# --- nodes ---------------------------------------------------------------------------------------
 
 
 def stereo_stage(config: DemoConfig) -> Stage:

@@ -296,6 +296,8 @@ def _tell(
     fused = None if results.fused is None else results.fused.T_w_c[-1]
     state = results.fused.states[-1] if results.fused and results.fused.states else None
     known = known_of_step(step, pipeline, truth, odometry, fused, state, milliseconds)
+    if known.truth is not None:
+        scenes.know(step.stamp_ns, known.truth)
     picture = None if pipeline.gyro is None else pipeline.gyro.picture(frame.left)
     history.add(scenes.make(known), frame.left if picture is None else picture)
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
@@ -32,6 +34,31 @@ T = TypeVar("T")
 def progress(items: Iterable[T], total: int | None, what: str, unit: str = "frame") -> Iterator[T]:
     """Show a bar on stderr while iterating, where stderr is a terminal."""
     yield from tqdm(items, total=total, desc=what, unit=unit, disable=not sys.stderr.isatty())
+
+
+@contextmanager
+def time_bar(seconds: float, what: str) -> Iterator[Callable[[], None]]:
+    """A bar on stderr that shows how much of a known time has gone whenever it is called."""
+    began = time.monotonic()
+    shape = "{desc}: {percentage:3.0f}%|{bar}| {n:.0f} of {total:.0f} s"
+    with tqdm(
+        total=seconds, desc=what, bar_format=shape, leave=False, disable=not sys.stderr.isatty()
+    ) as bar:
+
+        def tick() -> None:
+            bar.update(min(time.monotonic() - began, seconds) - bar.n)
+
+        yield tick
+
+
+GREEN, RED = 32, 31
+
+
+def coloured(text: str, colour: int) -> str:
+    """A text in a colour, where stdout is a terminal and NO_COLOR is not set."""
+    if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
+        return text
+    return f"\033[{colour}m{text}\033[0m"
 
 
 class ResultsFolder:

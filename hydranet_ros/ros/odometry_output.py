@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,11 +26,14 @@ from hydranet_ros.settings import Configuration, section, setting
 
 try:
     import tf2_ros
+    from tf2_msgs.msg import TFMessage
 except ImportError:  # not with the wheels
-    tf2_ros = None
+    tf2_ros = TFMessage = None
 
 SIGMAS = 3.0
 LEAST_SIZE_M = 0.02  # a smaller ellipsoid is not seen
+BLUE = 0.122, 0.373, 0.749  # what is fused, here as everywhere
+MOST_SENT = 1000  # transforms that are known again as our own
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,11 @@ class FusedOutputConfig(Configuration):
 
     publish_tf: bool = setting(
         False, "broadcast odom_frame to base_frame; nobody else may", live=False
+    )
+    tf_if_nobody: bool = setting(
+        False,
+        "broadcast it as long as nobody else does, as the launch file's own RViz needs it",
+        live=False,
     )
     smooth_s: float = setting(
         0.3, "odometry at its own rate goes over to a new solution within this time", 0.0, 10.0
@@ -70,13 +79,18 @@ class OdometryOutput:
         self._markers = (
             node.advertise(MarkerArray, f"{name}/markers") if fused is not None else None
         )
-        self._broadcaster: Any = None
-        if fused is not None and fused.publish_tf:
+        self._broadcast: Broadcast | None = None
+        if fused is not None and (fused.publish_tf or fused.tf_if_nobody):
             if tf2_ros is None:
+                name = "publish_tf" if fused.publish_tf else "tf_if_nobody"
                 raise HydraNetError(
-                    "parameter output.publish_tf is true and tf2_ros is not installed: install it"
+                    f"parameter output.{name} is true and tf2_ros is not installed: install it"
                 )
-            self._broadcaster = tf2_ros.TransformBroadcaster(node)
+            send = tf2_ros.TransformBroadcaster(node).sendTransform
+            self._broadcast = Broadcast(send, frames.base, node.get_logger().info)
+            if not fused.publish_tf:
+                hear = self._broadcast.hear
+                node.create_subscription(TFMessage, "/tf", lambda m: hear(m.transforms), 100)
 
     def clear(self) -> None:
         """Begin a new path."""
@@ -110,8 +124,8 @@ class OdometryOutput:
         self._path.add(message)
         if self._markers is not None and self._markers.get_subscription_count():
             self._node.publish(self._markers, ellipsoid(message))
-        if self._broadcaster is not None:
-            self._broadcaster.sendTransform(transform_of(message))
+        if self._broadcast is not None:
+            self._broadcast.send(transform_of(message))
 
     def publish_state(self, state: FusedState, T_b_c: Array) -> None:
         """Publish a fused state."""
@@ -120,6 +134,32 @@ class OdometryOutput:
             Sigma = state.Sigma_2_1 / state.step_s**2
         pose = state.T_w_c, state.Sigma_c_w
         self.publish(state.stamp_ns, T_b_c, pose, state.velocity, Sigma)
+
+
+class Broadcast:
+    """The transform of a base, sent until somebody else is heard who sends one as well."""
+
+    def __init__(
+        self, send: Callable[[TransformStamped], None], base: str, say: Callable[[str], Any]
+    ) -> None:
+        self._send, self._base, self._say = send, base, say
+        self._sent: deque[int] = deque(maxlen=MOST_SENT)
+        self.silent = False
+
+    def send(self, transform: TransformStamped) -> None:
+        """Send a transform, unless somebody else does."""
+        if not self.silent:
+            self._sent.append(conversions.stamp_ns(transform.header.stamp))
+            self._send(transform)
+
+    def hear(self, transforms: Iterable[TransformStamped]) -> None:
+        """Take in what is on /tf, our own transforms among it."""
+        for each in transforms:
+            stamp = conversions.stamp_ns(each.header.stamp)
+            if not self.silent and each.child_frame_id == self._base and stamp not in self._sent:
+                self.silent = True
+                parent = each.header.frame_id
+                self._say(f"somebody else broadcasts {parent} to {self._base}: TF is left to it")
 
 
 class PathPublisher:
@@ -158,7 +198,8 @@ def ellipsoid(message: Odometry) -> MarkerArray:
     marker.pose = conversions.pose_message(lie.se3_from(axes, position))
     size = np.maximum(2.0 * SIGMAS * np.sqrt(np.maximum(variances, 0.0)), LEAST_SIZE_M)
     marker.scale.x, marker.scale.y, marker.scale.z = (float(v) for v in size)
-    marker.color.r, marker.color.g, marker.color.b, marker.color.a = 0.1, 0.6, 1.0, 0.35
+    marker.color.r, marker.color.g, marker.color.b = BLUE
+    marker.color.a = 0.35
     return MarkerArray(markers=[marker])
 
 

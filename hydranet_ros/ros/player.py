@@ -103,6 +103,19 @@ class ReplayPublishers:
         """How many subscribe to a topic."""
         return int(self.publishers[topic].get_subscription_count())
 
+    def wanted(self, frames: str | None, count: int, listeners: Iterable[str]) -> dict[str, int]:
+        """How many subscribers to wait for, by topic; `listeners` are texts like 'odom 2'."""
+        wanted = {} if frames is None else {frames: count}
+        for entry in listeners:
+            name, _, number = entry.partition(" ")
+            topic = self.published_as(name)
+            if topic is None or not number.isdecimal():
+                raise HydraNetError(
+                    f"parameter listeners: '{entry}' is not a topic that is played and a number"
+                )
+            wanted[topic] = int(number)
+        return wanted
+
     def published_as(self, image: str) -> str | None:
         """The topic of the playlist that is published by this name, raw or compressed."""
         name = self._node.resolve_topic_name(image)

@@ -45,8 +45,9 @@ class PlayerConfig(Configuration):
     start: float = setting(0.0, "begin so many seconds in", 0.0, live=False)
     loop: bool = setting(False, "begin again at the end", None, live=False)
     image: str = setting("", "the image topic that counts; empty: the first", live=False)
-    subscribers: int = setting(
-        0, "wait until so many subscribe to the images", 0, 1000, live=False
+    subscribers: int = setting(0, "wait for so many subscribers of images", 0, 1000, live=False)
+    listeners: tuple[str, ...] = setting(
+        (), "other topics with how many subscribers to wait for: 'odom 2'", live=False
     )
     timeout: float = setting(
         30.0, "give up waiting for them after so many seconds", 0.0, live=False
@@ -101,17 +102,19 @@ class PlayerNode(Node):
         return messages
 
     def _wait_for_subscribers(self) -> None:
-        topic, wanted = self._frames, self.config.subscribers
-        if topic is None or wanted == 0:
+        config = self.config
+        wanted = self._replay.wanted(self._frames, config.subscribers, config.listeners)
+        if not any(wanted.values()):
             return
-        until = time.monotonic() + self.config.timeout
-        while not self._stop.is_set() and self._replay.subscribers(topic) < wanted:
-            if time.monotonic() > until:
-                raise HydraNetError(
-                    f"{topic}: {self._replay.subscribers(topic)} of {wanted} subscribers after "
-                    f"{self.config.timeout:g} s: are the nodes running, in this ROS_DOMAIN_ID?"
-                )
-            self._stop.wait(0.02)
+        until = time.monotonic() + config.timeout
+        for topic, count in wanted.items():
+            while not self._stop.is_set() and self._replay.subscribers(topic) < count:
+                if time.monotonic() > until:
+                    raise HydraNetError(
+                        f"{topic}: {self._replay.subscribers(topic)} of {count} subscribers after "
+                        f"{config.timeout:g} s: are the nodes running, in this ROS_DOMAIN_ID?"
+                    )
+                self._stop.wait(0.02)
         self._stop.wait(SETTLE_S)
 
     def _finish(self) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from rclpy.node import Node
+from rclpy.node import Node, NodeNameNonExistentError
 from rclpy.qos import (
     DurabilityPolicy,
     QoSCompatibility,
@@ -130,3 +130,12 @@ def camera_info_topic(node: Node, image: str, info: str) -> str:
     if is_remapped(node, info):
         return info
     return raw_topic(node, image).rpartition("/")[0] + "/camera_info"
+
+
+def subscribed(node: Node, name: str, kind: str) -> list[str]:
+    """The topics of a type that a node of this namespace subscribes to."""
+    try:
+        known = node.get_subscriber_names_and_types_by_node(name, node.get_namespace())
+    except NodeNameNonExistentError:
+        return []
+    return [topic for topic, kinds in known if kind in kinds]

@@ -15,7 +15,7 @@ from hydranet_ros.geometry.camera import T_BASE_OPTICAL
 from hydranet_ros.geometry.estimates import RelativeRotation
 from hydranet_ros.geometry.lie import Array
 from hydranet_ros.pipeline import Pipeline, Step
-from hydranet_ros.view.page import BOUND
+from hydranet_ros.view.parts import BOUND
 from hydranet_ros.view.scene import Scene
 
 ERROR, RATE = "rotation error of the gyro (deg)", "rates by the gyro (deg/s)"
@@ -26,14 +26,17 @@ MOST_TRUTHS = 1000
 
 @dataclass(frozen=True, eq=False)
 class Known:
-    """What is known of a frame; poses are T_w_c, w with z up. `Sigma` is of the position in w."""
+    """What is known of a frame; poses are T_w_c, w with z up. `Sigma` is of the position in w.
+
+    `rotations` are those since the frame before, one after the other.
+    """
 
     stamp_ns: int
     truth: Array | None = None
     odometry: Array | None = None
     fused: Array | None = None
     Sigma: Array | None = None
-    rotation: RelativeRotation | None = None
+    rotations: tuple[RelativeRotation, ...] = ()
     nis: Mapping[str, float] = field(default_factory=dict)
     numbers: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     states: Mapping[str, str] = field(default_factory=dict)
@@ -51,12 +54,14 @@ class SceneMaker:
         self._gyro: Array | None = None
         self._before: Array | None = None  # the last odometry
 
+    def know(self, stamp_ns: int, truth: Array) -> None:
+        """Keep a true pose, T_w_c, by which rotations are judged."""
+        self._truths[stamp_ns] = truth
+        if len(self._truths) > MOST_TRUTHS:
+            self._truths.popitem(last=False)
+
     def make(self, known: Known) -> Scene:
         """The scene of the next frame."""
-        if known.truth is not None:
-            self._truths[known.stamp_ns] = known.truth
-            if len(self._truths) > MOST_TRUTHS:
-                self._truths.popitem(last=False)
         gyro = self._turned(known)
         poses = {
             "truth": known.truth,
@@ -65,8 +70,8 @@ class SceneMaker:
             "fused": known.fused,
         }
         numbers: dict[str, Mapping[str, float]] = {}
-        if known.rotation is not None:
-            numbers |= self._rotation(known.rotation)
+        if known.rotations:
+            numbers |= self._rotation(known.rotations[-1])
         if known.nis:
             numbers[NIS] = {
                 name: value / DEGREES_OF_FREEDOM[name]
@@ -84,13 +89,15 @@ class SceneMaker:
 
     def _turned(self, known: Known) -> Array | None:
         before, self._before = self._before, known.odometry
-        if known.odometry is None or known.rotation is None:
+        if known.odometry is None:
             return self._gyro
         if self._gyro is None or before is None:
-            self._gyro = known.odometry
+            self._gyro = known.odometry if self._gyro is None else self._gyro
             return self._gyro
         way = (lie.se3_inverse(before) @ known.odometry)[:3, 3]
-        self._gyro = self._gyro @ lie.se3_from(known.rotation.C_2_1.T, way)
+        self._gyro = self._gyro @ lie.se3_from(np.eye(3), way)
+        for each in known.rotations:
+            self._gyro = self._gyro @ lie.se3_from(each.C_2_1.T, np.zeros(3))
         return self._gyro
 
     def _rotation(self, rotation: RelativeRotation) -> dict[str, Mapping[str, float]]:
@@ -101,6 +108,8 @@ class SceneMaker:
             C_gt = last[:3, :3].T @ first[:3, :3]
             error = np.rad2deg(lie.so3_log(rotation.C_2_1 @ C_gt.T))
             return {ERROR: _axes(error) | {BOUND: 3.0 * sigma}}
+        if self._truths:  # a gap in the truth: errors come again
+            return {}
         rate = np.rad2deg(lie.so3_log(rotation.C_2_1.T)) / rotation.seconds
         return {RATE: _axes(rate) | {BOUND: 3.0 * sigma / rotation.seconds}}
 
@@ -134,7 +143,7 @@ def known_of_step(
         None if odometry is None else T_BASE_OPTICAL @ odometry,
         None if fused is None else T_BASE_OPTICAL @ fused,
         None if state is None else _position_covariance(state),
-        step.rotation,
+        () if step.rotation is None else (step.rotation,),
         {} if state is None else state.nis,
         numbers,
         _states(step, pipeline),

@@ -13,8 +13,8 @@ import io
 import socket
 import threading
 import time
-from collections.abc import Mapping
 from contextlib import redirect_stdout
+from dataclasses import dataclass
 from html import escape
 from ipaddress import ip_address
 from types import TracebackType
@@ -26,6 +26,8 @@ import numpy as np
 from hydranet_ros.errors import HydraNetError, require
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.lie import Array
+from hydranet_ros.settings import Configuration, setting
+from hydranet_ros.view.parts import BEHIND, Follow, PathChunks, Plot
 from hydranet_ros.view.scene import COLOURS, History, Scene
 
 if TYPE_CHECKING:
@@ -34,14 +36,23 @@ if TYPE_CHECKING:
 HOST, PORT = "127.0.0.1", 8080
 PERIOD_S = 0.1
 PLOT_PERIOD_S, WINDOW_S, MOST_SAMPLES = 0.5, 30.0, 200
-# Segments of a chunk that still grows, and how many chunks are put together when they are full.
-CHUNK, TOGETHER = 64, 16
-LEAST_STEP_M = 0.02
-SIGMAS, LEAST_RADIUS_M = 3.0, 0.02
-FIELD_OF_VIEW, FRUSTUM_M = 0.9, 0.8
-BEHIND = np.array([-9.0, -5.0, 7.0])  # of the camera of the page, as seen from the vehicle
-LINES = ("#1f5fbf", "#d1701f", "#2f8f4e", "#8a3fbf", "#b0305c", "#4a7a8c")
-BOUND = "3 sigma"
+SIGMAS, LEAST_RADIUS_M, MOST_RADIUS_M = 3.0, 0.02, 15.0
+FIELD_OF_VIEW, FRUSTUM_M = 0.9, 1.0
+# Cars are seen from afar, robots from near: by how fast they are, told after so many scenes.
+CAR_M_S, NEAREST, TELLING = 6.0, 0.3, 20
+
+
+@dataclass(frozen=True)
+class PageConfig(Configuration):
+    """Where the page is, and where what it has shown is kept."""
+
+    host: str = setting(HOST, "address of the page; 0.0.0.0: everybody may look", live=False)
+    port: int = setting(
+        PORT, "port of the page; the next free one where taken", 1, 65535, live=False
+    )
+    out: str = setting(
+        "", "folder for what was shown, with pictures: 1.npz, 2.npz of each drive", live=False
+    )
 
 
 def open_page(
@@ -78,7 +89,7 @@ class Page:
             self._server = viser.ViserServer(host=host, port=port, label=title, verbose=False)
         shown = "127.0.0.1" if host in ("0.0.0.0", "localhost") else host
         self.url = f"http://{shown}:{self._server.get_port()}"
-        self._drawing = Drawing(self._server, history)
+        self._history, self._drawing = history, Drawing(self._server, history)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._draw, name="view", daemon=True)
         self._thread.start()
@@ -96,6 +107,10 @@ class Page:
         """How many look at it."""
         return len(self._server.get_clients())
 
+    def show(self, history: History) -> None:
+        """Begin anew with another history; it does not wait for the page."""
+        self._history = history
+
     def close(self) -> None:
         """End the server."""
         self._stop.set()
@@ -105,6 +120,10 @@ class Page:
 
     def _draw(self) -> None:
         while not self._stop.wait(PERIOD_S):
+            if self._drawing.history is not self._history:
+                self._server.gui.reset()
+                self._server.scene.reset()
+                self._drawing = Drawing(self._server, self._history, self._drawing.number + 1)
             if self.browsers:
                 self._drawing.update(time.monotonic())
 
@@ -112,20 +131,24 @@ class Page:
 class Drawing:
     """What stands on the page, and how it follows a history."""
 
-    def __init__(self, server: viser.ViserServer, history: History) -> None:
-        self._server, self._history = server, history
+    def __init__(self, server: viser.ViserServer, history: History, number: int = 1) -> None:
+        self._server, self.history, self.number = server, history, number
+        # A browser keeps the place of what it had by the same name.
+        self._root = f"/drive_{number}"
         self._drawn = 0  # scenes whose poses are in the paths
         self._number = -1  # the scene that is shown
         self._clock: tuple[float, int] | None = None  # of a replay: when it began, at which stamp
         self._plotted_s = -PLOT_PERIOD_S
         self._paths: dict[str, PathChunks] = {}
         self._plots: dict[str, Plot] = {}
+        self._size: float | None = None  # of what is drawn, 1 for a car
+        self._following = Follow()
         gui, scene = server.gui, server.scene
         gui.configure_theme(control_width="large", show_logo=False, show_share_button=False)
         gui.main_panel.dock_right()
         scene.set_up_direction("+z")
         scene.add_grid(
-            "/grid", 2000.0, 2000.0, cell_size=1.0, section_size=10.0,
+            f"{self._root}/grid", 2000.0, 2000.0, cell_size=1.0, section_size=10.0,
             cell_color=(232, 232, 232), section_color=(205, 205, 205),
             infinite_grid=True, fade_distance=150.0, shadow_opacity=0.0,
         )  # fmt: skip
@@ -142,10 +165,15 @@ class Drawing:
         gui.add_button("Screenshot").on_click(self._screenshot)
         self._words = gui.add_html("")
         self._frustum = scene.add_camera_frustum(
-            "/camera", FIELD_OF_VIEW, 1.6, scale=FRUSTUM_M, color=COLOURS["fused"], visible=False
+            f"{self._root}/camera",
+            FIELD_OF_VIEW,
+            1.6,
+            scale=FRUSTUM_M,
+            color=COLOURS["fused"],
+            visible=False,
         )
         self._ellipsoid = scene.add_icosphere(
-            "/position_3_sigma", 1.0, COLOURS["fused"], opacity=0.25, visible=False,
+            f"{self._root}/position_3_sigma", 1.0, COLOURS["fused"], opacity=0.25, visible=False,
             cast_shadow=False, receive_shadow=False,
         )  # fmt: skip
 
@@ -169,17 +197,19 @@ class Drawing:
 
     def update(self, now_s: float) -> None:
         """Draw what has come since the last time, if anything has."""
-        if not self._history.count:
+        if not self.history.count:
             return
         number = self._next(now_s)
-        new = self._history.count > self._drawn
+        new = self.history.count > self._drawn
         with self._server.atomic():
             if new:
                 self._extend_paths()
+            if self._size is None:
+                self._fit()
             if number == self._number and not (new and self._pause.value):
                 return
-            scene = self._history[number]
-            self._slider.max = max(self._history.count - 1, 1)
+            scene = self.history[number]
+            self._slider.max = max(self.history.count - 1, 1)
             if number != self._number:
                 self._number = number
                 if not self._pause.value:
@@ -191,7 +221,7 @@ class Drawing:
 
     def _next(self, now_s: float) -> int:
         """The number of the scene to be shown."""
-        history, last = self._history, self._history.count - 1
+        history, last = self.history, self.history.count - 1
         if self._pause.value:
             self._clock = None
             return min(max(int(self._slider.value), history.first), last)
@@ -209,21 +239,21 @@ class Drawing:
         return number
 
     def _extend_paths(self) -> None:
-        for scene in self._history.since(self._drawn):
+        for scene in self.history.since(self._drawn):
             for name, T in scene.poses.items():
                 if name not in self._paths:
-                    self._paths[name] = PathChunks(self._server, name)
+                    self._paths[name] = PathChunks(self._server, name, self._root)
                 self._paths[name].add(T[:3, 3])
-        self._drawn = self._history.count
+        self._drawn = self.history.count
         for path in self._paths.values():
             path.send()
 
     def _show(self, scene: Scene) -> None:
         T = next((scene.poses[n] for n in ("fused", "odometry", "gyro") if n in scene.poses), None)
-        seconds = (scene.stamp_ns - self._history[0].stamp_ns) * 1e-9
+        seconds = (scene.stamp_ns - self.history[0].stamp_ns) * 1e-9
         self._head.content = _head(scene, seconds)
         self._words.content = _words(scene)
-        data = self._history.picture(self._number)
+        data = self.history.picture(self._number)
         if data is not None:
             picture = np.asarray(cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR))
             height, width = picture.shape[:2]
@@ -238,35 +268,42 @@ class Drawing:
         if scene.Sigma is not None:
             self._show_ellipsoid(scene.Sigma, position)
         if self._follow.value:
-            self._move_cameras(position)
+            self._following.move(self._server.get_clients().values(), position)
 
     def _show_ellipsoid(self, Sigma: Array, position: Array) -> None:
         variances, axes = np.linalg.eigh(Sigma)
         if np.linalg.det(axes) < 0.0:
             axes[:, 0] *= -1.0
         radii = np.maximum(SIGMAS * np.sqrt(np.maximum(variances, 0.0)), LEAST_RADIUS_M)
+        # Who does not know where it is would fill the page.
+        self._ellipsoid.visible = bool(radii.max() <= MOST_RADIUS_M)
         self._ellipsoid.scale = tuple(radii.tolist())
         self._ellipsoid.wxyz = lie.quaternion_from_matrix(axes)
         self._ellipsoid.position = position
-        self._ellipsoid.visible = True
 
-    def _move_cameras(self, position: Array) -> None:
-        """Let every browser's camera look at the vehicle, from where its user has turned it."""
-        for client in self._server.get_clients().values():
-            camera = client.camera
-            if camera.update_timestamp > 0.0:
-                away = camera.position - camera.look_at
-                camera.position = position + away
-                camera.look_at = position
+    def _fit(self) -> None:
+        """Draw small what moves slowly, once it is known how fast it is."""
+        scenes = self.history.window(self.history.count - 1, WINDOW_S)
+        paths = [
+            [s.poses[n][:3, 3] for s in scenes if n in s.poses] for n in ("fused", "odometry")
+        ]
+        points = max(paths, key=len)
+        if len(scenes) < TELLING or len(points) < 2:
+            return
+        seconds = (scenes[-1].stamp_ns - scenes[0].stamp_ns) * 1e-9
+        metres = float(np.linalg.norm(np.diff(points, axis=0), axis=1).sum())
+        self._size = float(np.clip(metres / max(seconds, 1e-3) / CAR_M_S, NEAREST, 1.0))
+        self._frustum.scale = FRUSTUM_M * self._size
+        self._following.come_nearer(self._server, self._size)
 
     def _plot(self, end: int) -> None:
-        scenes = self._history.window(end, WINDOW_S)
+        scenes = self.history.window(end, WINDOW_S)
         scenes = scenes[:: -(-len(scenes) // MOST_SAMPLES)]
         names: dict[str, dict[str, None]] = {}
         for scene in scenes:
             for plot, numbers in scene.numbers.items():
                 names.setdefault(plot, {}).update(dict.fromkeys(numbers))
-        begin_ns = self._history[0].stamp_ns
+        begin_ns = self.history[0].stamp_ns
         for plot, lines in names.items():
             # A line without a number would spoil the range of the axis.
             whole = [s for s in scenes if s.numbers.get(plot, {}).keys() == lines.keys()]
@@ -279,101 +316,6 @@ class Drawing:
                     self._plots[plot].remove()
                 self._plots[plot] = Plot(self._server, plot, tuple(lines))
             self._plots[plot].send(times, values)
-
-
-class PathChunks:
-    """A path as chunks of line segments: only the last one is sent again as it grows."""
-
-    def __init__(self, server: viser.ViserServer, name: str) -> None:
-        self._server, self._name = server, name
-        self._points: list[Array] = []  # of the chunk that grows
-        self._full: list[tuple[Array, Any]] = []  # full chunks that are not yet put together
-        self._count = 0
-        self._growing: Any = None
-        self._changed = False
-
-    def add(self, point: Array) -> None:
-        """Take a point in, where it is away from the last one."""
-        if self._points and np.linalg.norm(point - self._points[-1]) < LEAST_STEP_M:
-            return
-        self._points.append(point)
-        self._changed = True
-        if len(self._points) > CHUNK:
-            self.send()
-
-    def send(self) -> None:
-        """Send the chunk that grows; put full ones away."""
-        if not self._changed or len(self._points) < 2:
-            return
-        self._changed = False
-        points = np.array(self._points, dtype=np.float32)
-        segments = np.stack([points[:-1], points[1:]], axis=1)
-        if self._growing is None:
-            self._growing = self._lines(segments)
-        else:
-            self._growing.points = segments
-        if len(segments) >= CHUNK:
-            self._full.append((segments, self._growing))
-            self._points, self._growing = self._points[-1:], None
-        if len(self._full) >= TOGETHER:
-            together = np.concatenate([each for each, _ in self._full])
-            self._lines(together)
-            for _, handle in self._full:
-                handle.remove()
-            self._full = []
-
-    def _lines(self, segments: Array) -> Any:
-        self._count += 1
-        return self._server.scene.add_line_segments(
-            f"/paths/{self._name}/{self._count}",
-            segments,
-            COLOURS[self._name],
-            thickness=3.0,
-            thickness_units="screen",
-        )
-
-
-class Plot:
-    """A plot over the last seconds. The line '3 sigma' is a bound, drawn on both sides."""
-
-    def __init__(self, server: viser.ViserServer, title: str, lines: tuple[str, ...]) -> None:
-        from viser import uplot
-
-        self.lines = lines
-        shown = [uplot.Series(label="time (s)")]
-        colours = iter(LINES)
-        for line in lines:
-            if line == BOUND:
-                shown += [
-                    uplot.Series(
-                        label=label, stroke="#999999", width=1, dash=(5, 4), spanGaps=True
-                    )
-                    for label in (BOUND, "-" + BOUND)
-                ]
-            else:
-                shown.append(
-                    uplot.Series(label=line, stroke=next(colours), width=1.5, spanGaps=True)
-                )
-        nothing = tuple(np.zeros(2) for _ in shown)
-        self._plot = server.gui.add_uplot(
-            nothing,
-            tuple(shown),
-            title=title,
-            scales={"x": uplot.Scale(time=False)},
-            legend=uplot.Legend(show=True, live=False),
-            height=150,
-        )
-
-    def send(self, times: Array, values: Mapping[str, Array]) -> None:
-        """Show a window."""
-        columns = [times]
-        for line in self.lines:
-            columns += [values[line], -values[line]] if line == BOUND else [values[line]]
-        self._plot.data = tuple(columns)
-
-    def remove(self) -> None:
-        """Take it off the page."""
-        self._plot.remove()
 
 
 # --- words ---------------------------------------------------------------------------------------

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from collections import deque
+from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -11,25 +12,23 @@ import numpy as np
 
 from hydranet_ros.datasets.source import is_bag
 from hydranet_ros.errors import FileError, require
-from hydranet_ros.geometry.camera import T_BASE_OPTICAL
-from hydranet_ros.view.frames import LATENCY, Known, SceneMaker
+from hydranet_ros.view.arrivals import ODOMETRY, PICTURE, ROTATION, TRUTH, Arrivals, camera_pose
 from hydranet_ros.view.scene import History
-from hydranet_ros.view.words import Diagnosis
 
 VIEW_FILE = "view.npz"
 FLOW, IMAGES = "/hydranet_node/flow/image", ("/left/image_rect", "/image")
-TRUTH = "/ground_truth/odometry"
+TRUE_ODOMETRY, FUSED_ODOMETRY = "/ground_truth/odometry", "/fused/odometry"
 DIAGNOSTICS = "/diagnostics"
 
 
 def open_recorded(path: str | PathLike[str]) -> History:
     """The history of the folder of `hydranet run --out`, or of a rosbag2."""
     place = Path(path)
+    if (place / VIEW_FILE).is_file():  # with pictures, which a bag of results may lack
+        return History.load(place / VIEW_FILE)
     if is_bag(place):
         require("a rosbag2", "rosbags")
         return read_bag(place)
-    if (place / VIEW_FILE).is_file():
-        return History.load(place / VIEW_FILE)
     if is_bag(place / "recorded"):  # of the demonstration
         return open_recorded(place / "recorded")
     if not place.exists():
@@ -44,64 +43,63 @@ def read_bag(path: Path) -> History:
     from hydranet_ros.evaluation.recorded import (
         CAMERA,
         FUSED,
-        ROTATION,
         VO,
         network_rotations,
         read_recorded_run,
     )
 
     run = read_recorded_run(path)
-    results = run.topic(FUSED) or run.topic(VO)
+    odometry = run.topic(VO) or _other_odometry(run.messages)
+    results = run.topic(FUSED) or odometry
     if not results:
         raise FileError(
             path, f"has no {FUSED} nor {VO}: show it with hydranet run {path} --view, or record "
             "the nodes while it plays",
         )  # fmt: skip
-    rotations = network_rotations(run) if run.topic(ROTATION) else {}
     pictures = run.topic(FLOW) or next((run.topic(n) for n in IMAGES if run.topic(n)), {})
-    told = sorted(run.topic(DIAGNOSTICS).items())
-    moments = [stamp for stamp, _ in told]
-    diagnosis, heard, scenes = Diagnosis(), 0, SceneMaker()
     history = History(live=False)
+    arrivals = Arrivals(history)
+    kept: dict[str, Mapping[int, Any]] = {
+        TRUTH: {stamp: _pose(each) for stamp, each in run.topic(TRUE_ODOMETRY).items()},
+        ODOMETRY: {stamp: _pose(each) for stamp, each in odometry.items()},
+        ROTATION: network_rotations(run),
+        PICTURE: pictures,
+    }
+    coming = sorted((stamp, name) for name, each in kept.items() for stamp in each)
+    # Diagnostics have the time of the machine: they are in the order in which they arrived.
+    heard = run.arrivals_ns.get(DIAGNOSTICS, {})
+    told = deque(sorted(heard, key=lambda stamp: heard[stamp]))
     begin, end = (run.arrivals_ns.get(name, {}) for name in (CAMERA, FUSED))
+    waiting = deque(coming)
     for stamp in sorted(results):
-        until = bisect_right(moments, stamp)
-        for _, array in told[heard:until]:
-            diagnosis.hear(array.status)
-        heard = until
-        numbers = dict(diagnosis.numbers)
-        if stamp in begin and stamp in end:
-            numbers[LATENCY] = {"image to fused": (end[stamp] - begin[stamp]) * 1e-6}
+        while waiting and waiting[0][0] <= stamp:
+            at, name = waiting.popleft()
+            arrivals.keep(name, at, kept[name][at])
+        while told and stamp in end and heard[told[0]] <= end[stamp]:
+            arrivals.diagnosis.hear(run.topic(DIAGNOSTICS)[told.popleft()].status)
         fused = run.topic(FUSED).get(stamp)
-        known = Known(
+        arrivals.show(
             stamp,
-            _pose(run.topic(TRUTH).get(stamp)),
-            _pose(run.topic(VO).get(stamp)),
             _pose(fused),
             None if fused is None else np.reshape(fused.pose.covariance, (6, 6))[:3, :3],
-            rotations.get(stamp),
-            diagnosis.nis,
-            numbers,
-            dict(diagnosis.states),
-            dict(diagnosis.found),
+            (end[stamp] - begin[stamp]) * 1e-6 if stamp in begin and stamp in end else None,
         )
-        image = pictures.get(stamp)
-        history.add(scenes.make(known), None if image is None else pixels(image))
     return history
+
+
+def _other_odometry(messages: Mapping[str, Mapping[int, Any]]) -> Mapping[int, Any]:
+    """What was fused, where it is not our own: wheels, or somebody's."""
+    known = (FUSED_ODOMETRY, TRUE_ODOMETRY)
+    for topic, each in sorted(messages.items()):
+        kind = getattr(next(iter(each.values())), "__msgtype__", "")
+        if topic not in known and kind == "nav_msgs/msg/Odometry":
+            return each
+    return {}
 
 
 def _pose(odometry: Any | None) -> Any:
     from hydranet_ros.datasets.bag_messages import pose_of
 
-    return None if odometry is None else pose_of(odometry.pose.pose) @ T_BASE_OPTICAL
-
-
-def pixels(message: Any) -> Any:
-    """Of an image message with 8 bits: grey, or BGR; None for others."""
-    channels = {"mono8": 1, "bgr8": 3, "rgb8": 3}.get(message.encoding)
-    if channels is None:
+    if odometry is None:
         return None
-    rows = np.asarray(message.data, dtype=np.uint8).reshape(message.height, message.step)
-    picture = rows[:, : message.width * channels].reshape(message.height, message.width, channels)
-    picture = picture[..., ::-1] if message.encoding == "rgb8" else picture
-    return np.ascontiguousarray(picture if channels == 3 else picture[..., 0])
+    return camera_pose(pose_of(odometry.pose.pose), odometry.child_frame_id)

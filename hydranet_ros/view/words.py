@@ -11,6 +11,8 @@ from hydranet_ros.view.frames import BIAS, SCALE
 # What a node is called on the page.
 SOURCES = {"stereo_vo_node": "odometry", "hydranet_node": "gyro", "fusion_node": "fusion"}
 NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
+REASON = re.compile("[a-z_]+")
+COUNTED = re.compile(r"(?P<times>\d+) x (?P<why>.+)")
 FOUND = ("bias", "scale of", "stands", "sigma position", "sigma orientation", "calibration off")
 OK_LEVEL = 0
 
@@ -33,7 +35,7 @@ class Diagnosis:
             level = status.level[0] if isinstance(status.level, bytes) else int(status.level)
             rate = {each.key: each.value for each in status.values}.get("rate (Hz)")
             working = "ok" if rate is None else f"ok, {float(rate):.1f} Hz"
-            self.states[SOURCES[node]] = working if level == OK_LEVEL else status.message
+            self.states[SOURCES[node]] = working if level == OK_LEVEL else _said(status.message)
             if node == "fusion_node":
                 self._hear_fusion({each.key: each.value for each in status.values})
 
@@ -54,6 +56,22 @@ class Diagnosis:
             if key.startswith("scale of") and _numbers(text)
         }
         self.numbers = {name: each for name, each in ((BIAS, lines), (SCALE, scales)) if each}
+
+
+def _said(message: str) -> str:
+    """A warning as a person would say it, what was lost first: '3 x too_few_features'."""
+    lost: list[str] = []
+    other: list[str] = []
+    for part in message.split("; "):
+        counted = COUNTED.fullmatch(part)
+        if counted is None:
+            other.append(part)
+            continue
+        why, times = counted["why"], counted["times"]
+        often = "once" if times == "1" else f"{times} times"
+        named = REASON.fullmatch(why) is not None
+        (lost if named else other).append(f"{why.replace('_', ' ') if named else why} ({often})")
+    return "; ".join([*([f"lost: {', '.join(lost)}"] if lost else []), *other])
 
 
 def _numbers(text: str) -> list[float]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import signal
+import struct
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -16,13 +18,17 @@ from conftest import ROOT
 
 pytest.importorskip("rclpy", reason="no ROS 2 here: neither sourced nor from wheels")
 
+from geometry_msgs.msg import TransformStamped
 from ros.in_process import overrides, spinning
 from ros.node_processes import Bench, processes
 
+from hydranet_ros.ros.conversions import message_class
 from hydranet_ros.ros.fusion_node import FusionNode, FusionNodeConfig
 from hydranet_ros.ros.hydranet_node import HydraNetNode, HydraNetNodeConfig
+from hydranet_ros.ros.odometry_output import Broadcast
 from hydranet_ros.ros.stereo_vo_node import StereoVONode, StereoVONodeConfig
 from hydranet_ros.settings import update, walk
+from hydranet_ros.view.scene import COLOURS
 
 CONFIGS = {
     "hydranet_node": HydraNetNodeConfig,
@@ -31,6 +37,7 @@ CONFIGS = {
 }
 # What the player publishes, and what RViz's displays show.
 PLAYED = {"/left/image_rect": "sensor_msgs/msg/Image", "/ground_truth/path": "nav_msgs/msg/Path"}
+FOUND_BIAS = "geometry_msgs/msg/TwistWithCovarianceStamped"
 SHOWN = {
     "rviz_default_plugins/Image": "sensor_msgs/msg/Image",
     "rviz_default_plugins/Path": "nav_msgs/msg/Path",
@@ -114,6 +121,116 @@ def test_rviz_shows_what_the_nodes_publish(weights: Path) -> None:
         assert {"/imu_visual/data_raw", "/diagnostics"} < set(known)
     finally:
         bench.close()
+
+
+def published_by(nodes: tuple[Any, ...]) -> dict[str, str]:
+    topics = dict(PLAYED)
+    for node in nodes:
+        found = node.get_publisher_names_and_types_by_node(node.get_name(), "/")
+        topics.update((topic, kinds[0]) for topic, kinds in found)
+    return topics
+
+
+def foxglove() -> dict[str, set[str]]:
+    """The topics of the panels, by the type that a panel can show."""
+    layout = json.loads((ROOT / "config" / "foxglove.json").read_text(encoding="utf-8"))
+    kinds = {
+        "path": "nav_msgs/msg/Path",
+        "odometry": "nav_msgs/msg/Odometry",
+        "markers": "visualization_msgs/msg/MarkerArray",
+    }
+    shown: dict[str, set[str]] = {}
+    for name, panel in layout["configById"].items():
+        for topic in panel.get("topics", {}):
+            shown.setdefault(kinds[topic.rpartition("/")[2]], set()).add(topic)
+        if name.startswith("Image!"):
+            shown.setdefault("sensor_msgs/msg/Image", set()).add(panel["imageMode"]["imageTopic"])
+        for line in panel.get("paths", ()):
+            topic, _, field = line["value"].partition(".")
+            kind = "sensor_msgs/msg/Imu" if "imu_visual" in topic else FOUND_BIAS
+            shown.setdefault(kind, set()).add(topic)
+            value: Any = message_class(kind)()  # type: ignore[misc]
+            for part in field.split("."):
+                value = getattr(value, part)
+            assert isinstance(value, float), line["value"]
+    return shown
+
+
+def test_foxglove_shows_what_the_nodes_publish(weights: Path) -> None:
+    bench = Bench("foxglove")
+    nodes = (
+        HydraNetNode(parameter_overrides=overrides(gyro__weights=str(weights))),
+        StereoVONode(),
+        FusionNode(),
+    )
+    wanted = {topic: kind for kind, topics in foxglove().items() for topic in topics}
+    try:
+        with spinning(*nodes):
+            bench.spin_until(lambda: wanted.items() <= published_by(nodes).items(), 20.0)
+            known = published_by(nodes)
+        assert wanted.items() <= known.items()
+        assert len(wanted) >= 9
+    finally:
+        bench.close()
+
+
+def test_the_colours_are_those_of_the_reports() -> None:
+    document = yaml.safe_load((ROOT / "config" / "fusion.rviz").read_text(encoding="utf-8"))
+    layout = json.loads((ROOT / "config" / "foxglove.json").read_text(encoding="utf-8"))
+    wanted = {"/ground_truth/path": "truth", "/vo/path": "odometry", "/fused/path": "fused"}
+    shown = {
+        d["Topic"]["Value"]: d["Color"]
+        for d in document["Visualization Manager"]["Displays"]
+        if d["Class"].endswith("/Path")
+    }
+    assert shown == {
+        topic: "; ".join(str(part) for part in COLOURS[name]) for topic, name in wanted.items()
+    }
+    topics = layout["configById"]["3D!paths"]["topics"]
+    for topic, name in wanted.items():
+        assert topics[topic]["gradient"][0] == "#{:02x}{:02x}{:02x}ff".format(*COLOURS[name])
+
+
+def test_rviz_gives_the_scene_most_of_the_window() -> None:
+    """QMainWindow::saveState of Qt 5: docks with their sizes, then the size of what is central."""
+    document = yaml.safe_load((ROOT / "config" / "fusion.rviz").read_text(encoding="utf-8"))
+    window = document["Window Geometry"]
+    state = bytes.fromhex(window["QMainWindow State"])
+    assert state[:4] == bytes([0, 0, 0, 0xFF])
+    tools = state.rindex(b"\xfc\x00\x00\x00\x01\x00\x00\x00\x02")
+    width, height = struct.unpack(">ii", state[tools - 24 : tools - 16])
+    assert 0.5 * window["Width"] * window["Height"] < width * height
+    assert width < window["Width"]
+    assert height < window["Height"]
+    tabs = state.index(b"\xfa")
+    names = [display["Name"] for display in document["Visualization Manager"]["Displays"]]
+    for image in ("Left image", "Flow"):
+        assert image in names
+        assert image in window
+        assert state.index(image.encode("utf-16-be")) > tabs  # both are in the tab group
+    options = document["Visualization Manager"]["Global Options"]
+    assert options["Fixed Frame"] == "odom"
+    assert document["Visualization Manager"]["Views"]["Current"]["Target Frame"] == "base_link"
+
+
+def transform(base: str, second: int) -> TransformStamped:
+    made = TransformStamped(child_frame_id=base)
+    made.header.frame_id, made.header.stamp.sec = "odom", second
+    return made
+
+
+def test_a_transform_is_left_to_whoever_else_broadcasts_it() -> None:
+    sent: list[TransformStamped] = []
+    said: list[str] = []
+    ours = Broadcast(sent.append, "base_link", said.append)
+    for second in range(5):
+        ours.send(transform("base_link", second))
+        ours.hear([transform("base_link", second), transform("wheel", 77)])  # our own comes back
+    assert (len(sent), said) == (5, [])
+    ours.hear([transform("base_link", 99)])
+    ours.send(transform("base_link", 5))
+    assert len(sent) == 5
+    assert said == ["somebody else broadcasts odom to base_link: TF is left to it"]
 
 
 def test_the_fast_dds_profile_asks_for_32_megabytes() -> None:

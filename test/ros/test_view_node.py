@@ -38,9 +38,9 @@ def until(done: Callable[[], bool], seconds: float = 10.0) -> bool:
 
 
 @contextmanager
-def listening(history: History) -> Iterator[None]:
+def listening() -> Iterator[History]:
     """A view_node with a browser that looks, on a thread of its own."""
-    view, stop = ViewNode(history), Event()
+    view, stop = ViewNode(), Event()
     view.look(True)
     executor = SingleThreadedExecutor()
     executor.add_node(view)
@@ -52,7 +52,7 @@ def listening(history: History) -> Iterator[None]:
     thread = Thread(target=spin, daemon=True)
     thread.start()
     try:
-        yield
+        yield view.drives.newest
     finally:
         stop.set()
         thread.join(5.0)
@@ -78,11 +78,10 @@ def status() -> DiagnosticArray:
 
 
 def test_what_the_nodes_publish_becomes_scenes() -> None:
-    history = History()
     rclpy.init()
     node = rclpy.create_node("sender")
     try:
-        with listening(history):
+        with listening() as history:
             kinds = {
                 "ground_truth/odometry": Odometry,
                 "vo/odometry": Odometry,

@@ -16,9 +16,14 @@ pytest.importorskip("viser", reason="no viser: pip install 'hydranet_ros[view]'"
 from browser import Browser, needs_chromium
 
 from hydranet_ros.errors import HydraNetError
+from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.camera import T_BASE_OPTICAL
+from hydranet_ros.geometry.estimates import RelativeRotation
 from hydranet_ros.view import scene as scenes_module
-from hydranet_ros.view.page import Page, PathChunks, exposure, open_page
+from hydranet_ros.view import words as words_module
+from hydranet_ros.view.arrivals import ODOMETRY, ROTATION, Arrivals
+from hydranet_ros.view.page import Page, exposure, open_page
+from hydranet_ros.view.parts import Follow, PathChunks, axis_range
 from hydranet_ros.view.recorded import open_recorded
 from hydranet_ros.view.scene import History, Scene
 
@@ -208,6 +213,96 @@ def test_a_path_in_chunks_has_every_segment_once() -> None:
     path.add(points[-1] + 1e-3)  # stands
     path.send()
     assert sum(len(each) for each in canvas.drawn.values()) == 2999
+
+
+def test_an_axis_has_room_and_round_ends() -> None:
+    assert axis_range(np.array([0.0, 0.0])) == pytest.approx((-0.01, 0.01))
+    for low, high in ((-5.2, 4.1), (0.0, 0.013), (99.0, 101.0), (-3e-5, 2e3)):
+        below, above = axis_range(np.array([low, high]))
+        assert below < low < high < above
+        assert above - below < 3.2 * max(high - low, 0.02)
+
+
+class Camera:
+    """The camera of a browser, as viser tells it."""
+
+    update_timestamp = 1.0
+
+    def __init__(self) -> None:
+        self.position, self.look_at = np.array([-9.0, -5.0, 7.0]), np.zeros(3)
+
+
+class Client:
+    client_id = 7
+
+    def __init__(self) -> None:
+        self.camera = Camera()
+
+
+def test_the_camera_follows_and_stays_as_its_user_has_turned_it() -> None:
+    client, follow = Client(), Follow()
+    camera = client.camera
+    away = camera.position.copy()
+    for i in range(50):
+        at = np.array([1.0 * i, 0.0, 0.0])
+        follow.move([client], at)  # type: ignore[list-item]
+        np.testing.assert_allclose(camera.look_at, at)
+        np.testing.assert_allclose(camera.position, at + away)
+        if i % 10 == 9:  # told between two of our messages: the camera has come, its aim has not
+            camera.look_at = camera.look_at - [0.5, 0.0, 0.0]
+            follow.move([client], at)  # type: ignore[list-item]
+            camera.look_at = at
+    turned = np.array([3.0, 8.0, 6.0])
+    for _ in range(3):
+        camera.position = camera.look_at + turned
+        follow.move([client], np.array([60.0, 1.0, 0.0]))  # type: ignore[list-item]
+    np.testing.assert_allclose(camera.position, np.array([60.0, 1.0, 0.0]) + turned)
+
+
+def rotation(i: int, angle: float) -> RelativeRotation:
+    C = lie.so3_exp(np.array([0.0, angle, 0.0]))
+    return RelativeRotation(C, 1e-6 * np.eye(3), (i - 1) * 33_000_000, i * 33_000_000)
+
+
+def test_the_gyro_turns_by_every_rotation_though_not_every_frame_is_shown() -> None:
+    """At 30 Hz every second frame is shown; wheels have stamps of their own."""
+    history = History()
+    arrivals = Arrivals(history)
+    for i in range(1, 61):
+        arrivals.keep(ROTATION, i * 33_000_000, rotation(i, 0.01))
+        at = np.eye(4)
+        at[0, 3] = 0.1 * i
+        arrivals.keep(ODOMETRY, i * 33_000_000 - 4_000_000, at @ T_BASE_OPTICAL)
+        arrivals.show(i * 33_000_000, at @ T_BASE_OPTICAL)
+    assert history.count == 30
+    first, last = (history[i].poses["gyro"][:3, :3] for i in (0, 29))
+    turned = np.linalg.norm(lie.so3_log(first.T @ last))
+    assert turned == pytest.approx(0.01 * 58, abs=1e-9)
+
+
+def test_another_drive_begins_anew() -> None:
+    drives = [History()]
+
+    def begin() -> History:
+        drives.append(History())
+        return drives[-1]
+
+    arrivals = Arrivals(drives[0], begin)
+    for i in range(100):
+        arrivals.keep(ODOMETRY, i * 100_000_000, T_BASE_OPTICAL)
+        arrivals.show(i * 100_000_000, T_BASE_OPTICAL)
+    for i in range(60):  # without odometry
+        arrivals.show(i * 100_000_000, T_BASE_OPTICAL)
+    assert [each.count for each in drives] == [100, 60]
+    assert "odometry" in drives[0][50].poses
+    assert all("odometry" not in drives[1][i].poses for i in range(60))
+
+
+def test_warnings_are_said_in_words() -> None:
+    said = words_module._said
+    assert said("26 x too_few_features") == "lost: too few features (26 times)"
+    assert said("no output for 5 s; 1 x dark") == "lost: dark (once); no output for 5 s"
+    assert said("1 x /vo/odometry: not measured") == "/vo/odometry: not measured (once)"
 
 
 def test_the_page_says_who_can_see_it() -> None:
