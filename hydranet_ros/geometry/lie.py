@@ -274,6 +274,10 @@ def _log_of_scaled(w: Array, v: Array) -> Array:
 def se3_from(rotation: ArrayLike, translation: ArrayLike) -> Array:
     """[[C, r], [0, 1]] from (..., 3, 3) and (..., 3)."""
     c, r = np.asarray(rotation, dtype=np.float64), np.asarray(translation, dtype=np.float64)
+    if c.ndim == 2 and r.ndim == 1:  # by far the most frequent: no batch to find out about
+        out = np.zeros((4, 4))
+        out[:3, :3], out[:3, 3], out[3, 3] = c, r, 1.0
+        return out
     batch = np.broadcast_shapes(c.shape[:-2], r.shape[:-1])
     out = np.zeros((*batch, 4, 4))
     out[..., :3, :3], out[..., :3, 3], out[..., 3, 3] = c, r, 1.0
