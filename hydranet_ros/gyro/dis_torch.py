@@ -259,22 +259,30 @@ def _densified(here: _Patches, u: Tensor) -> Tensor:
 
 def _halved(images: Tensor) -> Tensor:
     """(..., h, w) -> (..., h // 2, w // 2): means over areas, as whole grey levels."""
-    height, width = images.shape[-2:]
-    rows = _areas(height, images.device)
-    columns = _areas(width, images.device)
-    return torch.round(rows @ images @ columns.mT)
+    for axis in (-2, -1):
+        pixels, shares = _areas(images.shape[axis], images.device)
+        shape = (-1, 1) if axis == -2 else (-1,)
+        parts = [
+            share.view(shape) * images.index_select(axis, pixel)
+            for pixel, share in zip(pixels, shares, strict=True)
+        ]
+        images = torch.stack(parts).sum(dim=0)
+    return torch.round(images)
 
 
 @lru_cache(maxsize=64)
 @torch.inference_mode(False)
-def _areas(length: int, device: torch.device) -> Tensor:
-    """(length // 2, length): the share of each pixel in those of the smaller image."""
+def _areas(length: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """(4, length // 2): the pixels that those of the smaller image cover, and their shares."""
     count = length // 2
     edges = np.arange(count + 1) * (length / count)
-    pixel = np.arange(length)
-    shares = np.minimum(edges[1:, None], pixel + 1) - np.maximum(edges[:-1, None], pixel)
+    pixel = np.floor(edges[:-1]).astype(np.int64) + np.arange(4)[:, None]
+    shares = np.minimum(edges[1:], pixel + 1) - np.maximum(edges[:-1], pixel)
     weights = np.maximum(shares, 0.0) * (count / length)
-    return torch.from_numpy(weights.astype(np.float32)).to(device)
+    return (
+        torch.from_numpy(np.minimum(pixel, length - 1)).to(device),
+        torch.from_numpy(weights.astype(np.float32)).to(device),
+    )
 
 
 def _sum(patches: Tensor) -> Tensor:
