@@ -30,7 +30,7 @@ from hydranet_ros.stereo_vo.odometry import StereoVO
 from hydranet_ros.stereo_vo.result import VOResult
 
 if TYPE_CHECKING:
-    from hydranet_ros.gyro.visual_gyro import AnyPredictor
+    from hydranet_ros.gyro.comparison import AnyPredictor
 
 LONGEST_FRAME_S = 10.0  # between frames
 # Samples of an IMU come before a measurement that ends up to so much earlier: they are faster.

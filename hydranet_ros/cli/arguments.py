@@ -98,13 +98,18 @@ def number(
 # --- sources -------------------------------------------------------------------------------------
 
 
-def add_source(parser: Parser, what: str = "source", optional: bool = True) -> None:
-    """Declare SOURCE."""
+def add_source(
+    parser: Parser, what: str = "source", optional: bool = True, many: bool = False
+) -> None:
+    """Declare SOURCE, or several of them: then a list."""
     text = (
         "a folder in the layout of KITTI, EuRoC, TUM RGB-D or 7-Scenes, a rosbag2, or 'street', "
         "the simulated one"
     )
-    if optional:
+    if many:
+        text += "; several are run at once (default: street)"
+        parser.add_argument(what, metavar=what.upper(), nargs="*", default=[STREET], help=text)
+    elif optional:
         text += " (default: street)"
         parser.add_argument(what, metavar=what.upper(), nargs="?", default=STREET, help=text)
     else:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from hydranet_ros.cli.arguments import Commands
     from hydranet_ros.datasets.source import Source
     from hydranet_ros.geometry.camera import Frame
-    from hydranet_ros.gyro.visual_gyro import AnyPredictor
+    from hydranet_ros.gyro.comparison import AnyPredictor
     from hydranet_ros.pipeline import Pipeline, PipelineConfig
 
 EXAMPLES = """\

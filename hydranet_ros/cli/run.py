@@ -8,7 +8,7 @@ import sys
 import time
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hydranet_ros import __version__
 from hydranet_ros.cli.arguments import (
@@ -30,11 +30,12 @@ from hydranet_ros.cli.arguments import (
     network_settings,
     open_chosen,
     refused_frames,
+    whole_number,
 )
 from hydranet_ros.errors import HydraNetError, printable, require
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from hydranet_ros.cli.arguments import Commands
     from hydranet_ros.datasets.source import Source
@@ -63,6 +64,7 @@ EXAMPLES = """\
   hydranet run dataset/sequences/09 --odometry wheels      one camera and simulated wheels
   hydranet run robot --camera robot.yaml --odometry robot/wheel.csv --imu robot/imu.csv
   hydranet run dataset/sequences/09 --view                 beside a page in the browser
+  hydranet run dataset/sequences/0? --jobs 2 --out out     into out/00, out/01 and so on
 """
 
 
@@ -81,7 +83,13 @@ def add_parser(commands: Commands) -> None:
         "instead of a pair.",
         EXAMPLES,
     )
-    add_source(parser)
+    add_source(parser, many=True)
+    parser.add_argument(
+        "--jobs",
+        type=whole_number(1),
+        metavar="N",
+        help="of several sources, so many at once (default: as many as there are cores)",
+    )
     parser.add_argument("--only", choices=("vo", "rotation"), help="one part, without fusion")
     parser.add_argument(
         "--odometry",
@@ -106,8 +114,38 @@ def add_parser(commands: Commands) -> None:
     add_json(parser)
 
 
+class Outcome(NamedTuple):
+    """What a run has to say: for programs, for people, and whether it was interrupted."""
+
+    printed: dict[str, Any]
+    text: str
+    interrupted: bool
+
+
 def run(options: argparse.Namespace) -> None:
-    """Read, track, evaluate, write, print. An interruption keeps what is done, but the plots."""
+    """Run one source, or several in processes of their own; print what came out."""
+    if len(options.source) > 1:
+        from hydranet_ros.cli.many_runs import run_many
+
+        run_many(options)
+        return
+    (options.source,) = options.source
+    outcome = run_one(options, _with_bar)
+    if outcome is None:
+        return
+    print(json.dumps(outcome.printed) if options.json else outcome.text)
+    if outcome.interrupted:
+        raise KeyboardInterrupt
+
+
+def run_one(
+    options: argparse.Namespace, watched: Callable[[Source], Iterable[Frame]]
+) -> Outcome | None:
+    """Read, track, evaluate, write. An interruption keeps what is done, but the plots.
+
+    `watched` hands the frames of a source on, and shows how far it is. None where the settings
+    were all that was asked for.
+    """
     from hydranet_ros.pipeline import Pipeline, PipelineConfig
 
     shorthands = {
@@ -120,7 +158,7 @@ def run(options: argparse.Namespace) -> None:
         shorthands["gyro.cameras"] = "mono"
     config = chosen_settings(options, PipelineConfig(), shorthands)
     if dumped(options, config):
-        return
+        return None
     source, config = _open_source(options, config)
     config = _known_scales(options, config)
     pipeline = Pipeline(
@@ -146,7 +184,7 @@ def run(options: argparse.Namespace) -> None:
         else opened(options, history, source.name)
     ):
         try:
-            _follow(source, pipeline, results, history)
+            _follow(source, watched(source), pipeline, results, history)
             if options.view:
                 wait_for_leave()
         except KeyboardInterrupt:
@@ -162,13 +200,15 @@ def run(options: argparse.Namespace) -> None:
                 place.data(VIEW_FILE, history.dumps(without=(LATENCY,)))
             if not interrupted:  # plots take longer than one who wants to leave would wait
                 _write_report(place, results, figures)
-    if options.json:
-        timing = {"ms_median": results.timing["ms_median"]}
-        print(json.dumps({"frames": figures["frames"]} | timing | figures))
-    else:
-        print(_text(results, figures, options))
-    if interrupted:
-        raise KeyboardInterrupt
+    timing = {"ms_median": results.timing["ms_median"]}
+    printed = {"frames": figures["frames"]} | timing | figures
+    return Outcome(printed, _text(results, figures, options), interrupted)
+
+
+def _with_bar(source: Source) -> Iterable[Frame]:
+    from hydranet_ros.evaluation.output import progress
+
+    return progress(source, len(source), "run")
 
 
 def _open_source(
@@ -257,14 +297,17 @@ def _imu(
 
 
 def _follow(
-    source: Source, pipeline: Pipeline, results: RunResults, history: History | None
+    source: Source,
+    frames: Iterable[Frame],
+    pipeline: Pipeline,
+    results: RunResults,
+    history: History | None,
 ) -> None:
-    from hydranet_ros.evaluation.output import progress
     from hydranet_ros.stereo_vo.result import Lost
     from hydranet_ros.view.frames import SceneMaker
 
     scenes = SceneMaker()
-    for frame in progress(source, len(source), "run"):
+    for frame in frames:
         start = time.perf_counter()
         with refused_frames(source.name, frame.stamp_ns):
             step = pipeline.update(frame)

@@ -84,16 +84,10 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _data(config: TrainingConfig, options: argparse.Namespace, processes: Processes) -> Data:
-    """The first process makes what is missing, the others then find it."""
+    """Each process makes its part of what is missing."""
     from hydranet_ros.training.data import default_cache, prepare
 
-    cache = options.cache or default_cache()
-    if not processes.first:
-        processes.wait()
-        return prepare(config, cache)
-    data = prepare(config, cache)
-    processes.wait()
-    return data
+    return prepare(config, options.cache or default_cache(), processes=processes)
 
 
 def _finish(

@@ -5,19 +5,20 @@ cell; the flow found there is averaged over each cell and divided by the focal l
 sees the same scale of image and of flow whatever the camera, and never its intrinsics.
 
 Flow is wrong where a picture tells little: on smooth roads, at high speed, behind what is near. So
-`dis` is checked by the flow back: cells from which the two do not lead to where they began are not
+it is checked by the flow back: cells from which the two do not lead to where they began are not
 trusted with the geometry.
 
 The methods `dis` (the best, and fast on a CPU) and `farneback` (as in the paper) are OpenCV's;
-`farneback_torch` is the latter on any torch device (`flow_torch`, imported only when asked for).
-`auto` is `farneback_torch` on a GPU and `dis` on the CPU.
+`dis_torch` and `farneback_torch` are the same on any torch device (`flow_torch`, imported only
+when asked for). `auto` is `dis_torch` on a GPU and `dis` on the CPU.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from functools import partial
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 import cv2
 import numpy as np
@@ -38,7 +39,9 @@ from hydranet_ros.settings import Configuration, section, setting
 
 Image = NDArray[np.uint8]
 
-FlowMethodName = Literal["auto", "dis", "farneback", "farneback_torch"]
+FlowMethodName = Literal["auto", "dis", "farneback", "dis_torch", "farneback_torch"]
+IN_TORCH: dict[str, FlowMethodName] = {"dis": "dis_torch", "farneback": "farneback_torch"}
+ON_DEVICE = tuple(IN_TORCH.values())
 CPU = "cpu"
 _FAR_PX = 1e6  # flow back from outside the image: it agrees with nothing
 
@@ -87,6 +90,10 @@ class FarnebackConfig(Configuration):
     iterations: int = setting(3, "repetitions at each level", 1)
     poly_n: int = setting(5, "radius of the neighbourhood a polynomial is fitted to", 1)
     poly_sigma: float = setting(1.2, "standard deviation of that neighbourhood")
+    tolerance_px: float = setting(
+        0.5, "flow and flow back may differ by so many pixels; 0 is no check"
+    )
+    tolerance_share: float = setting(0.1, "and by this share of the flow's length")
 
     def validate(self) -> None:
         """Check what no field can tell alone."""
@@ -115,14 +122,14 @@ class FlowConfig(Configuration):
     farneback: FarnebackConfig = section(FarnebackConfig)
 
     def method_on(self, device: str) -> str:
-        """The method in use on a device; "auto" is DIS on the CPU and torch elsewhere."""
+        """The method in use on a device; "auto" is DIS, by OpenCV on the CPU, else by torch."""
         on_cpu = device.partition(":")[0] == CPU
         if self.method == "auto":
-            return "dis" if on_cpu else "farneback_torch"
-        if self.method != "farneback_torch" and not on_cpu:
+            return "dis" if on_cpu else "dis_torch"
+        if self.method not in ON_DEVICE and not on_cpu:
             raise ValueError(
                 f"{self.method} runs on the CPU only, got device {device!r}: "
-                "use device 'cpu' or method 'farneback_torch'"
+                f"use device 'cpu' or method '{self.method}_torch'"
             )
         return self.method
 
@@ -171,10 +178,13 @@ def _dis_solver(config: DisConfig) -> Callable[[Image, Image], Field]:
     return solve
 
 
-def _checked_dis(config: DisConfig, view: CanonicalView) -> Callable[[Image, Image], GridFlow]:
+def _checked(
+    forth: Callable[[Image, Image], Field],
+    back: Callable[[Image, Image], Field],
+    config: DisConfig | FarnebackConfig,
+    view: CanonicalView,
+) -> Callable[[Image, Image], GridFlow]:
     """Flow on the grid, and where the flow back agrees with it."""
-    forth = _dis_solver(config)
-    back = _dis_solver(replace(config, finest_scale=config.finest_scale + config.back_scale))
     y, x = np.indices((view.y.count, view.x.count), dtype=np.float32)
     here = cv2.merge([x, y])
 
@@ -216,11 +226,38 @@ def _check_image(image: Image, shape: tuple[int, ...]) -> None:
 # --- images in, flow on the grid out -------------------------------------------------------------
 
 
-class _Warped(NamedTuple):
-    """An image, what the canonical camera makes of it, and the structure tensor of its cells."""
+Made = TypeVar("Made")
 
-    image: Image
-    warped: Any
+
+class Prepared(Generic[Made]):
+    """What is made of images before flow: once of each image in a sequence.
+
+    The last two are known, since time may run backward. They are told by their content: a caller
+    may fill the same buffer again.
+    """
+
+    def __init__(self, make: Callable[[Image], Made]) -> None:
+        self._make = make
+        self._known: list[tuple[Image, Made]] = []
+
+    def pair(self, first: Image, second: Image) -> tuple[Made, Made]:
+        """Of two images, which are those that are known next."""
+        made = self.one(first), self.one(second)
+        self._known = [(first.copy(), made[0]), (second.copy(), made[1])]
+        return made
+
+    def one(self, image: Image) -> Made:
+        """Of an image that may be known."""
+        for known, made in self._known:
+            if np.array_equal(known, image):
+                return made
+        return self._make(image)
+
+
+class _Warped(NamedTuple):
+    """What the canonical camera makes of an image, and the structure tensor of its cells."""
+
+    canonical: Any
     tensor: Field
 
 
@@ -228,7 +265,7 @@ class FlowEstimator:
     """Flow on the canonical grid between grey images (h, w) of one camera.
 
     In a sequence every image is warped once: the current one of a call is kept for the next. The
-    result is in NumPy; to stay on a device use `flow_torch.DeviceFlow`.
+    result is in NumPy; what stays on a device is in `flow_torch`.
     """
 
     def __init__(
@@ -245,24 +282,24 @@ class FlowEstimator:
             camera, image_shape, grid, config.pixels_per_cell, config.margin_cells
         )
         self.grid, self.mask = self.view.grid, self.view.mask
-        self._last: list[_Warped] = []
+        self._images = Prepared(self._warped)
         self._warp: Callable[[Image], Any]
         self._flow: Callable[[Any, Any], GridFlow]
-        if self.method == "farneback_torch":
-            on_device = _flow_torch().DeviceFlow(self.view, config.farneback, device)
+        self._tensor: Callable[[Any], Field]
+        if self.method in ON_DEVICE:
+            on_device = _flow_torch(self.method).DeviceFlow(self.view, config, device, self.method)
             self._warp, self._flow = on_device.upload, on_device.download
+            self._tensor = on_device.download_texture
         else:
-            self._warp = self.view.image
+            self._warp, self._tensor = self.view.image, self._structure
             self._flow = _grid_solver(self.method, config, self.view)
 
     def __call__(self, previous: Image, current: Image) -> GridFlow:
         """The flow from the previous image to the current one, with the texture of the former."""
         for image in (previous, current):
             _check_image(image, self.view.image_shape)
-        first, second = self._warped(previous), self._warped(current)
-        # Both, since time may run backward; by content: a caller may fill the same buffer again.
-        self._last = [first, second]
-        return replace(self._flow(first.warped, second.warped), texture=first.tensor)
+        first, second = self._images.pair(previous, current)
+        return replace(self._flow(first.canonical, second.canonical), texture=first.tensor)
 
     def texture(self, image: Image) -> Field:
         """(rows, columns): RMS gradient along the weaker direction, grey levels per pixel.
@@ -270,12 +307,12 @@ class FlowEstimator:
         0 where there is none, or along one direction only: there flow is not known. In pixels of
         the canonical image. Sensor noise of 2 grey levels stays below 0.5, of 6 below 1.
         """
-        xx, xy, yy = self._warped(image).tensor
+        xx, xy, yy = self._images.one(image).tensor
         least = 0.5 * (xx + yy) - np.sqrt(0.25 * (xx - yy) ** 2 + xy * xy)
         weakest: Field = np.sqrt(np.maximum(least, 0.0))
         return weakest
 
-    def _tensor(self, canonical: Image) -> Field:
+    def _structure(self, canonical: Image) -> Field:
         """(3, rows, columns): the structure tensor xx, xy, yy, over the patches of the flow."""
         gx, gy = (cv2.Sobel(canonical, cv2.CV_32F, *d, scale=0.125) for d in ((1, 0), (0, 1)))
         side = 2 * self.view.pixels_per_cell + 1
@@ -307,33 +344,35 @@ class FlowEstimator:
         return self.view.to_cells(covariance(first, moved) / product)
 
     def _warped(self, image: Image) -> _Warped:
-        for known in self._last:
-            if np.array_equal(known.image, image):
-                return known
-        warped = self._warp(image)
-        canonical = self.view.image(image) if self.method == "farneback_torch" else warped
-        return _Warped(image.copy(), warped, self._tensor(canonical))
+        canonical = self._warp(image)
+        return _Warped(canonical, self._tensor(canonical))
 
 
 def _grid_solver(
     method: str, config: FlowConfig, view: CanonicalView
 ) -> Callable[[Image, Image], GridFlow]:
-    if method == "dis" and config.dis.tolerance_px > 0.0:
-        return _checked_dis(config.dis, view)
+    forth: Callable[[Image, Image], Field]
+    settings: DisConfig | FarnebackConfig
     if method == "dis":
-        solve = _dis_solver(config.dis)
-        return lambda previous, current: view.to_grid(solve(previous, current))
-    return lambda previous, current: view.to_grid(farneback(previous, current, config.farneback))
+        settings = c = config.dis
+        forth = _dis_solver(c)
+        back = _dis_solver(replace(c, finest_scale=c.finest_scale + c.back_scale))
+    else:
+        settings = config.farneback
+        forth = back = partial(farneback, config=config.farneback)
+    if settings.tolerance_px > 0.0:
+        return _checked(forth, back, settings, view)
+    return lambda previous, current: view.to_grid(forth(previous, current))
 
 
-def _flow_torch() -> Any:
+def _flow_torch(method: str) -> Any:
     try:
         from hydranet_ros.gyro import flow_torch
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
         raise HydraNetError(
-            "flow method farneback_torch needs PyTorch: pip install torch, or use method 'dis'"
+            f"flow method {method} needs PyTorch: pip install torch, or use method 'dis'"
         ) from None
     return flow_torch
 

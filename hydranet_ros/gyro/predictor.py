@@ -22,7 +22,7 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from hydranet_ros.errors import HydraNetError
 from hydranet_ros.geometry.estimates import RelativeRotation
-from hydranet_ros.gyro.config import FLOW_CHANNELS, Calibration, NetworkConfig
+from hydranet_ros.gyro.config import FLOW_CHANNELS, NetworkConfig
 from hydranet_ros.gyro.device import choose_device, set_threads
 from hydranet_ros.gyro.grid import WELL_TEXTURED, FlowInputs
 from hydranet_ros.gyro.network import HydraNet, HydraOutput
@@ -141,12 +141,12 @@ class Predictor:
         normalised coordinates for `default`, pixels for `paper`. NumPy, or torch on any device.
         Networks with geometry inside use that of the `trusted` cells, as the mask; all if None.
         """
-        inputs = self._inputs(FlowInputs(flow, mask, trusted, texture))
-        return self._prediction(inputs, self.weights.calibration)
+        heads = self.heads(FlowInputs(flow, mask, trusted, texture))
+        return self.combined(heads.on_cpu(), stereo=False)
 
     def predict_inputs(self, inputs: ArrayOrTensor) -> Prediction:
         """(batch, *input_shape) -> rotations: for networks that take other things than flow."""
-        return self._prediction((self._tensor(inputs),), self.weights.calibration)
+        return self.combined(self._heads((self._tensor(inputs),)).on_cpu(), stereo=False)
 
     def predict_stereo(
         self,
@@ -158,11 +158,20 @@ class Predictor:
         The left flow goes from image 1 to image 2, the right one from image 2 to image 1: the
         errors of forward and backward flow have less in common than those of two cameras.
         """
-        calibration = self.weights.calibration
         sides = zip(self._inputs(left), self._inputs(right), strict=True)
         inputs = tuple(torch.cat(side) for side in sides)  # one pass for both
-        found = self._prediction(inputs, replace(calibration, floor_rad=0.0))
-        return combine_pair(found, calibration)
+        return self.combined(self._heads(inputs).on_cpu(), stereo=True)
+
+    def heads(self, given: FlowInputs) -> HydraOutput:
+        """What the heads say of flow, left on the device."""
+        return self._heads(self._inputs(given))
+
+    def combined(self, output: HydraOutput, stereo: bool) -> Prediction:
+        """One estimate of each sample, or of both halves of a stereo batch; output on the CPU."""
+        calibration = self.weights.calibration
+        if not stereo:
+            return combine(output, calibration)
+        return combine_pair(combine(output, replace(calibration, floor_rad=0.0)), calibration)
 
     def rotations(
         self,
@@ -189,12 +198,8 @@ class Predictor:
             )
         return x, sure
 
-    def _prediction(self, inputs: tuple[Tensor, ...], calibration: Calibration) -> Prediction:
-        with torch.inference_mode():
-            return combine(self._heads(inputs).on_cpu(), calibration)
-
     def _heads(self, inputs: tuple[Tensor, ...]) -> HydraOutput:
-        with self._precision():
+        with torch.inference_mode(), self._precision():
             try:
                 return HydraOutput(*self._forward(*inputs))
             except torch._dynamo.exc.BackendCompilerFailed as error:

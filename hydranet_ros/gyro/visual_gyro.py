@@ -14,18 +14,23 @@ import numpy as np
 from hydranet_ros.errors import BadInput, HydraNetError, require
 from hydranet_ros.geometry.camera import Camera, Frame, Image, StereoCamera
 from hydranet_ros.geometry.estimates import RelativeRotation
+from hydranet_ros.gyro.comparison import Compared, Comparison, HostComparison
 from hydranet_ros.gyro.device import check_device, choose_device, set_threads
-from hydranet_ros.gyro.flow import CPU, FlowConfig, FlowEstimator, flow_picture
-from hydranet_ros.gyro.grid import FlowInputs, GridFlow
+from hydranet_ros.gyro.flow import (
+    CPU,
+    IN_TORCH,
+    ON_DEVICE,
+    FlowConfig,
+    FlowMethodName,
+    flow_picture,
+)
+from hydranet_ros.gyro.grid import CanonicalGrid, FlowInputs, GridFlow
 from hydranet_ros.gyro.memory import Memory, MemoryConfig
 from hydranet_ros.gyro.persistent import PersistentConfig, added, with_persistent
 from hydranet_ros.settings import Configuration, section, setting
 
 if TYPE_CHECKING:
-    from hydranet_ros.gyro.predictor import Predictor
-    from hydranet_ros.gyro.predictor_numpy import NumpyPredictor
-
-    AnyPredictor = Predictor | NumpyPredictor
+    from hydranet_ros.gyro.comparison import AnyPredictor
 
 DEFAULT_WEIGHTS = Path(__file__).parents[1] / "weights" / "default.safetensors"
 # torch traces at the first prediction, and optimises what it traced at the next two.
@@ -157,7 +162,7 @@ class VisualGyro:
                 f"weights of preset {preset!r} have no canonical grid: use those of 'default'"
             )
         self._grid = grid
-        self._flows: list[FlowEstimator] = []
+        self._compare: Comparison | None = None
         self._last: Frame | None = None
         self._memory = self._new_memory()
         self._chain: RelativeRotation | None = None  # of steps since the reference
@@ -172,9 +177,15 @@ class VisualGyro:
         """The last flow of the (left) camera, for pictures of it."""
 
     @property
-    def method(self) -> str:
-        """The flow method in use."""
-        return self._flow_config().method_on(self._flow_device())
+    def method(self) -> FlowMethodName:
+        """The flow method in use: what the weights were trained on, where the network is."""
+        method = self.config.flow.method
+        if method != "auto":
+            return method
+        trained = self.predictor.provenance.flow
+        method = "dis" if trained == "auto" else trained
+        on_cpu = self.predictor.flow_device.partition(":")[0] == CPU
+        return method if on_cpu else IN_TORCH.get(method, method)
 
     def picture(self, image: Image) -> Image | None:
         """The last image with the last flow drawn over it, (h, w, 3) bgr8; None without flow."""
@@ -190,7 +201,7 @@ class VisualGyro:
         """Go on with other settings that are live; the last image stays."""
         changed = config.memory != self.config.memory
         if config.flow != self.config.flow:
-            self._flows = []
+            self._compare = None
         self.config = config
         if changed:
             self._memory = self._new_memory()
@@ -279,83 +290,60 @@ class VisualGyro:
         return rotation
 
     def _rotation(self, first: Frame, second: Frame) -> RelativeRotation | None:
-        flows = self._flow_between(first, second)
-        self.flow, self.lost = flows[0], self._unusable(first, second, flows[0])
+        height, width = second.left.shape
+        found = self._comparison((height, width))(first, second, self.config.min_texture)
+        self.flow, self.lost = found.flow, self._unusable(found)
         if self.lost is not None:
             return None
-        inputs = [_network_inputs(each) for each in flows]
-        if self.stereo:
-            found = self.predictor.predict_stereo(*inputs)
-        else:
-            found = self.predictor.predict(*inputs[0])
-        (rotation,) = found.rotations([(first.stamp_ns, second.stamp_ns)])
+        (rotation,) = found.prediction().rotations([(first.stamp_ns, second.stamp_ns)])
         return rotation
 
-    def _unusable(self, first: Frame, second: Frame, flow: GridFlow) -> GyroLost | None:
+    def _unusable(self, found: Compared) -> GyroLost | None:
         """Why nothing can be said of two images, if so."""
-        least = self.config.min_texture
-        textured = flow.mask & (self._flows[0].texture(second.left) > least)
-        if textured.sum() < self.config.min_textured_share * flow.mask.sum():
+        if found.textured < self.config.min_textured_share:
             return GyroLost.NO_TEXTURE
-        both = textured & (self._flows[0].texture(first.left) > least)
-        known = both if flow.trusted is None else both & flow.trusted
-        share = known.sum() / textured.sum()
-        if share < self.config.min_trusted_share:
+        if found.known < self.config.min_trusted_share:
             return GyroLost.NO_MATCH
-        if share < self.config.doubtful_share:
-            alike = self._flows[0].correlation(first.left, second.left, flow)[known]
-            if float(np.median(alike)) < self.config.min_correlation:
-                return GyroLost.NO_MATCH
+        doubtful = found.known < self.config.doubtful_share
+        if doubtful and found.alike() < self.config.min_correlation:
+            return GyroLost.NO_MATCH
         return None
 
     def _is_textured(self, image: Image) -> bool:
         height, width = image.shape
-        estimator = self._estimators((height, width))[0]
-        textured = estimator.mask & (estimator.texture(image) > self.config.min_texture)
-        return bool(textured.sum() >= self.config.min_textured_share * estimator.mask.sum())
+        share = self._comparison((height, width)).textured(image, self.config.min_texture)
+        return share >= self.config.min_textured_share
 
-    def _flow_between(self, first: Frame, second: Frame) -> list[GridFlow]:
-        height, width = second.left.shape
-        estimators = self._estimators((height, width))
-        flows = [estimators[0](first.left, second.left)]
-        if self.stereo:
-            if first.right is None or second.right is None:
-                raise ValueError("a stereo gyro needs both images: this frame has one")
-            flows.append(estimators[1](second.right, first.right))
-        return flows
+    def _comparison(self, image_shape: tuple[int, int]) -> Comparison:
+        if self._compare is None or self._compare.image_shape != image_shape:
+            left = self.camera.left if isinstance(self.camera, StereoCamera) else self.camera
+            grid = self._grid.covering(left, image_shape)
+            self._compare = self._new_comparison(left, image_shape, grid)
+            warm_up(self.predictor, self.config.cameras, (grid.rows, grid.columns))
+        return self._compare
 
-    def _estimators(self, image_shape: tuple[int, int]) -> list[FlowEstimator]:
-        if not self._flows or self._flows[0].view.image_shape != image_shape:
-            self._flows = [self._estimator(image_shape) for _ in range(1 + self.stereo)]
-            warm_up(self.predictor, self.config.cameras, self._flows[0].mask.shape)
-        return self._flows
+    def _new_comparison(
+        self, left: Camera, image_shape: tuple[int, int], grid: CanonicalGrid
+    ) -> Comparison:
+        flow = replace(self.config.flow, method=self.method)
+        if self.method not in ON_DEVICE:
+            return HostComparison(left, image_shape, flow, grid, self.predictor, self.stereo)
+        require(f"flow method {self.method}", "torch")
+        from hydranet_ros.gyro.comparison_torch import DeviceComparison
+        from hydranet_ros.gyro.predictor import Predictor
 
-    def _estimator(self, image_shape: tuple[int, int]) -> FlowEstimator:
-        left = self.camera.left if isinstance(self.camera, StereoCamera) else self.camera
-        grid = self._grid.covering(left, image_shape)
-        return FlowEstimator(left, image_shape, self._flow_config(), grid, self._flow_device())
-
-    def _flow_config(self) -> FlowConfig:
-        flow = self.config.flow
-        if flow.method == "auto":  # what the weights were trained on
-            flow = replace(flow, method=self.predictor.provenance.flow)
-        return flow
-
-    def _flow_device(self) -> str:
-        torch_flow = self._flow_config().method == "farneback_torch"
-        return self.predictor.flow_device if torch_flow else "cpu"
+        if not isinstance(self.predictor, Predictor):
+            raise HydraNetError(
+                f"flow method {self.method} goes with a network in torch: use device 'cpu' or "
+                "'cuda', or flow method 'dis'"
+            )
+        return DeviceComparison(left, image_shape, flow, grid, self.predictor, self.stereo)
 
 
 def _grey(image: Image) -> Image:
     if image.ndim == 2:
         return image
     return np.asarray(cv2.cvtColor(image, cv2.COLOR_BGR2GRAY), dtype=np.uint8)
-
-
-def _network_inputs(each: GridFlow) -> FlowInputs:
-    trusted = None if each.trusted is None else each.trusted[None]
-    texture = None if each.texture is None else each.texture[None]
-    return FlowInputs(each.flow[None], each.mask[None], trusted, texture)
 
 
 def describe(gyro: VisualGyro) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from hydranet_ros.ros.spin import leave, run
 from hydranet_ros.settings import section
 
 if TYPE_CHECKING:
-    from hydranet_ros.gyro.visual_gyro import AnyPredictor
+    from hydranet_ros.gyro.comparison import AnyPredictor
 
 
 @dataclass(frozen=True)

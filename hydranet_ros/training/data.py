@@ -3,7 +3,8 @@
 There is a file of flow pairs per drive, in a folder that is named by a digest of the settings.
 
 What is there is not made again, so that an interruption costs one drive and a second training
-starts at once. The digest is of everything that the flow depends on.
+starts at once. The digest is of everything that the flow depends on. Where torchrun started
+several processes, they share the drives out, and send each other what is not on a common disk.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from hydranet_ros.gyro.predictor import network_input
 from hydranet_ros.settings import dump
 from hydranet_ros.simulation.street import LEFT, RIGHT
 from hydranet_ros.training.config import DataConfig, TrainingConfig
+from hydranet_ros.training.distributed import Processes
 from hydranet_ros.training.pairs import (
     FlowPairs,
     exact_pairs,
@@ -128,15 +130,24 @@ class Data:
     calibration: tuple[FlowDataset, FlowDataset] | None = None
 
 
-def prepare(config: TrainingConfig, cache: Path, processes: int | None = None) -> Data:
-    """Make what is missing, and read all of it."""
-    data = config.data
+def prepare(
+    config: TrainingConfig,
+    cache: Path,
+    workers: int | None = None,
+    processes: Processes | None = None,
+) -> Data:
+    """Make what is missing, and read all of it; each of the `processes` its part."""
+    data, processes = config.data, processes or Processes()
     if data.kitti:
         return Data(
-            _folders(config, cache, data.kitti), _folders(config, cache, data.kitti_validation)
+            _folders(config, cache, data.kitti, processes),
+            _folders(config, cache, data.kitti_validation, processes),
         )
     jobs = _jobs(config, cache)
-    _make(jobs, config, processes or os.cpu_count() or 1)
+    mine = _mine([job.path for job in jobs], STREETS_PER_TEXTURE, processes)
+    workers = workers or max(1, (os.cpu_count() or 1) // processes.here())
+    _make([jobs[n] for n in mine], config, workers)
+    processes.exchange([job.path for job in jobs])
     drives: dict[str, list[FlowPairs]] = {kind: [] for kind in _KINDS}
     for job in jobs:
         drives[job.kind].append(read_pairs(job.path))
@@ -148,14 +159,26 @@ def prepare(config: TrainingConfig, cache: Path, processes: int | None = None) -
     )
 
 
-def _folders(config: TrainingConfig, cache: Path, names: tuple[str, ...]) -> FlowDataset:
-    drives = []
-    for name in names:
-        path = _folder_file(config, cache, name)
-        if not path.exists():
-            write_pairs(path, kitti_pairs(config, name))
-        drives.append(read_pairs(path))
-    return FlowDataset(drives)
+def _folders(
+    config: TrainingConfig, cache: Path, names: tuple[str, ...], processes: Processes
+) -> FlowDataset:
+    paths = [_folder_file(config, cache, name) for name in names]
+    for number in _mine(paths, 1, processes):
+        write_pairs(paths[number], kitti_pairs(config, names[number]))
+    processes.exchange(paths)
+    return FlowDataset([read_pairs(path) for path in paths])
+
+
+def _mine(paths: Sequence[Path], together: int, processes: Processes) -> list[int]:
+    """The numbers of files that nobody has and this process makes, up to so many in a row.
+
+    Textures take longer than drives: those of one texture stay in one process.
+    """
+    known = frozenset[int]().union(*processes.have(paths))
+    missing = [n for n in range(len(paths)) if n not in known]
+    together = max(1, min(together, -(-len(missing) // processes.count)))
+    rows = [missing[i : i + together] for i in range(0, len(missing), together)]
+    return [n for row in rows[processes.rank :: processes.count] for n in row]
 
 
 @dataclass(frozen=True)
@@ -182,18 +205,16 @@ def _jobs(config: TrainingConfig, cache: Path) -> list[_Job]:
     ]
 
 
-def _make(jobs: list[_Job], config: TrainingConfig, processes: int) -> None:
-    """Render what is missing, in parallel; one texture after the other in each process."""
-    missing = [job for job in jobs if not job.path.exists()]
-    if not missing:
+def _make(jobs: list[_Job], config: TrainingConfig, workers: int) -> None:
+    """Render drives in parallel; one texture after the other in each worker."""
+    if not jobs:
         return
     remove_left_behind(jobs[0].path.parent)
     make = partial(_make_one, config.seed, config.data)
-    done = len(jobs) - len(missing)
-    with _workers(min(processes, len(missing))) as pool:
+    with _workers(min(workers, len(jobs))) as pool:
         with _uninterrupted_children():
-            made = pool.map(make, missing, chunksize=STREETS_PER_TEXTURE)
-        for _ in tqdm(made, "render", len(jobs), initial=done, unit="street", disable=None):
+            made = pool.map(make, jobs, chunksize=STREETS_PER_TEXTURE)
+        for _ in tqdm(made, "render", len(jobs), unit="street", disable=None):
             pass
 
 

@@ -1,16 +1,21 @@
-"""One process or several (torchrun), and batch norms over the batches of all of them."""
+"""One process or several (torchrun): batches, batch norms and files of all of them."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed
 import torch.distributed.nn.functional as collective
 from torch import Tensor, nn
+
+from hydranet_ros.files import whole_file
 
 
 @dataclass(frozen=True)
@@ -34,6 +39,44 @@ class Processes:
         if self.count > 1:
             torch.distributed.barrier()
 
+    def here(self) -> int:
+        """How many of them share this machine."""
+        return int(os.environ.get("LOCAL_WORLD_SIZE", self.count))
+
+    def have(self, paths: Sequence[Path]) -> list[frozenset[int]]:
+        """Which of the files each process can see, by their numbers."""
+        mine = frozenset(n for n, path in enumerate(paths) if path.exists())
+        if self.count == 1:
+            return [mine]
+        found: list[Any] = [None] * self.count
+        torch.distributed.all_gather_object(found, mine, group=self._files)
+        return found
+
+    def exchange(self, paths: Sequence[Path]) -> None:
+        """Let every process have all files, of which each is on one machine at least.
+
+        Where all see the same disk there is nothing to send.
+        """
+        if self.count == 1:
+            return
+        known = self.have(paths)
+        for number, path in enumerate(paths):
+            owners = [rank for rank, have in enumerate(known) if number in have]
+            if len(owners) == self.count:
+                continue
+            content = [path.read_bytes() if self.rank == owners[0] else None]
+            torch.distributed.broadcast_object_list(content, owners[0], group=self._files)
+            if not path.exists():
+                assert content[0] is not None
+                with whole_file(path) as file:
+                    file.write(content[0])
+        self.wait()
+
+    @property
+    def _files(self) -> torch.distributed.ProcessGroup:
+        """Objects go between CPUs, also where gradients go between GPUs."""
+        return _cpu_group()
+
     def model(self, network: nn.Module) -> nn.Module:
         """The network, with gradients averaged over the processes."""
         if self.count == 1:
@@ -52,7 +95,13 @@ def joined_processes(device: torch.device) -> Iterator[Processes]:
     try:
         yield Processes(torch.distributed.get_rank(), torch.distributed.get_world_size())
     finally:
+        _cpu_group.cache_clear()
         torch.distributed.destroy_process_group()
+
+
+@lru_cache(maxsize=1)
+def _cpu_group() -> torch.distributed.ProcessGroup:
+    return torch.distributed.new_group(backend="gloo")
 
 
 def synchronise_batch_norms(module: nn.Module) -> None:

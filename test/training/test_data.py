@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +16,7 @@ import yaml
 from hydranet_ros.cli import train
 from hydranet_ros.errors import FileError
 from hydranet_ros.gyro.weights import load_weights
-from hydranet_ros.settings import to_yaml
+from hydranet_ros.settings import complete, dump, to_yaml
 from hydranet_ros.training.config import CONFIGS, DataConfig, TrainingConfig, read_config
 from hydranet_ros.training.data import prepare
 from hydranet_ros.training.pairs import exact_pairs, rendered_pairs
@@ -141,3 +145,58 @@ def test_configurations_survive_their_file(tmp_path: Path) -> None:
         path = tmp_path / f"{name}.yaml"
         path.write_text(to_yaml(config, "made by a test"))
         assert read_config(str(path)) == config
+
+
+# --- several processes, on one machine or on two -------------------------------------------------
+
+WORKER = """
+import json, sys
+from pathlib import Path
+import torch
+from hydranet_ros.settings import complete
+from hydranet_ros.training import data
+from hydranet_ros.training.config import TrainingConfig
+from hydranet_ros.training.distributed import joined_processes
+made, make = [], data._make
+def counted(jobs, *rest):
+    made.extend(job.path.name for job in jobs)
+    make(jobs, *rest)
+data._make = counted
+if __name__ == "__main__":
+    config = complete(TrainingConfig, json.loads(sys.argv[1]))
+    with joined_processes(torch.device("cpu")) as processes:
+        cache = Path(sys.argv[2].format(rank=processes.rank))
+        data.prepare(config, cache, 1, processes)
+        (cache / f"made-{processes.rank}.json").write_text(json.dumps(made))
+"""
+
+
+def kept(cache: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(cache.rglob("*.npz"))}
+
+
+@pytest.mark.parametrize("disk", ["common", "own-{rank}"])
+def test_two_processes_make_the_data_of_one(tmp_path: Path, disk: str) -> None:
+    """On one disk, or each on its own as on two machines: the same bytes, half of the work."""
+    settings = {**dump(TrainingConfig()), "seed": 3}
+    settings["data"] = {**settings["data"], **TINY["data"]}  # type: ignore[dict-item]
+    prepare(complete(TrainingConfig, settings), tmp_path / "alone", 1)
+    worker = tmp_path / "worker.py"
+    worker.write_text(WORKER)
+    for rank in (0, 1):
+        (tmp_path / disk.format(rank=rank)).mkdir(exist_ok=True)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command += ["--nproc-per-node", "2", str(worker), json.dumps(settings), str(tmp_path / disk)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    expected, made = kept(tmp_path / "alone"), []
+    assert len(expected) == 5
+    for rank in (0, 1):
+        cache = tmp_path / disk.format(rank=rank)
+        assert kept(cache) == expected
+        made.append(json.loads((cache / f"made-{rank}.json").read_text()))
+    assert sorted(made[0] + made[1]) == sorted(expected)
+    assert {len(each) for each in made} == {2, 3}
