@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from setuptools import Distribution, find_packages, setup
@@ -62,6 +63,14 @@ class InstallData(install_data):
         self.outfiles.append(str(path))
 
 
+def version() -> str:
+    """That of the package, read without importing it."""
+    text = Path(__file__).resolve().with_name(NAME).joinpath("__init__.py").read_text("utf-8")
+    found = re.search(r'^__version__ = "([^"]+)"', text, re.MULTILINE)
+    assert found is not None, "hydranet_ros/__init__.py has no __version__"
+    return found[1]
+
+
 def share_files(folder: str, pattern: str) -> tuple[str, list[str]]:
     """data_files entry of share/hydranet_ros/FOLDER."""
     return f"share/{NAME}/{folder}", sorted(str(path) for path in Path(folder).glob(pattern))
@@ -79,7 +88,7 @@ def ros_wheels(rclpy: str, interfaces: str) -> list[str]:
 
 setup(
     name=NAME,
-    version="0.1.0",
+    version=version(),
     description="Rotation from a camera with a covariance you can trust, and its fusion with VO",
     long_description=README.read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",

@@ -14,7 +14,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"  # the one place: setup.py reads it, the others are held to it
 
 # Where each public name is; `lie` is a module itself.
 _PLACES = {

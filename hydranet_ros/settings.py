@@ -232,6 +232,45 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
+# --- names of version 0.1 ------------------------------------------------------------------------
+
+_RENAMED = {
+    "stereo": "gyro.cameras",
+    "rectified": "input.rectified",
+    "input.max_interval_s": "gyro.max_interval_s, or vo.max_interval_s of stereo_vo_node",
+    "max_wait_s": "fusion.max_wait_s",
+    "vo.calibration_share": "vo.scale_sigma",
+    "fusion.vo_kernel": "fusion.odometry_kernel",
+    **{name: f"gyro.{name}" for name in ("weights", "device", "half")},
+    **{
+        f"vo.{name}": f"odometry.{name}"
+        for name in ("covariance", "sigma_m", "sigma_deg", "max_speed", "max_turn_rate_deg")
+    },
+    **{
+        f"{section}.{name}": f"input.{name}"
+        for section in ("vo", "rotation")
+        for name in ("reliability", "depth", "silence_s")
+    },
+    **{
+        f"fusion.vo_{name}": f"fusion.visual.{name} (or of own, wheels)"
+        for name in ("scale", "floor_m", "floor_deg")
+    },
+    **{
+        f"fusion.rotation_{name}": f"fusion.hydranet.{name} (or of gyro)"
+        for name in ("floor_deg", "inflation", "scale_noise")
+    },
+    **{
+        f"fusion.{name}": f"fusion.hydranet.{name} (or of gyro)"
+        for name in ("bias_sigma_deg_s", "bias_walk_deg_s")
+    },
+}
+
+
+def renamed(name: str) -> str | None:
+    """What to write instead of a setting of version 0.1; None where it was none."""
+    return f"gyro.{name}" if name.startswith("flow.") else _RENAMED.get(name)
+
+
 # --- reading and writing -------------------------------------------------------------------------
 
 
@@ -248,7 +287,9 @@ def update(base: C, values: Mapping[str, Any], prefix: str = "") -> C:
     for key, value in values.items():
         name, _, rest = str(key).partition(".")
         if name not in known:
-            raise ValueError(f"{prefix}{key} is not known{_nearest(str(key), base, prefix)}")
+            new = renamed(f"{prefix}{key}")
+            hint = _nearest(str(key), base, prefix) if new is None else f": it is {new} since 1.0"
+            raise ValueError(f"{prefix}{key} is not known{hint}")
         nests = _section_kind(type(base), name) is not None
         if nests and not isinstance(value, Configuration) and (rest or value is not None):
             inner = {rest: value} if rest else value

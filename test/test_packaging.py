@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from conftest import ROOT
 
 import hydranet_ros
@@ -352,14 +353,29 @@ def test_this_environment_finds_the_package() -> None:
 
 
 def test_one_version_everywhere() -> None:
+    """It stands in the package; setup.py reads it there, and the others are held to it."""
+    version = hydranet_ros.__version__
     package = ElementTree.parse(ROOT / "package.xml").getroot()
+    assert package.findtext("version") == version
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert citation["version"] == version
     changelog = (ROOT / "CHANGELOG.rst").read_text(encoding="utf-8")
-    assert package.get("format") == "3"
-    assert package.findtext("version") == hydranet_ros.__version__
-    assert f'version="{hydranet_ros.__version__}"' in (ROOT / "setup.py").read_text(
-        encoding="utf-8"
+    assert re.search(rf"^{re.escape(version)} \(", changelog, re.MULTILINE)
+    for name in ("setup.py", "setup.cfg", "pyproject.toml", "docs/conf.py"):
+        assert version not in (ROOT / name).read_text(encoding="utf-8")
+    asked = subprocess.run(
+        [sys.executable, "setup.py", "--version"],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
     )
-    assert hydranet_ros.__version__ in changelog
+    assert asked.stdout.splitlines()[-1] == version
+
+
+def test_package_xml_is_read_by_colcon() -> None:
+    package = ElementTree.parse(ROOT / "package.xml").getroot()
+    assert package.get("format") == "3"
     # colcon takes a package with an invalid address for plain Python, in silence.
     maintainer = package.find("maintainer")
     assert maintainer is not None

@@ -24,13 +24,17 @@ if TYPE_CHECKING:
 
 STREET = "street"
 CAMERAS = ("mono", "stereo")
+RENAMED_OPTIONS = {"--max-frames": "--frames", "--mono": "--cameras mono"}
 
 
 class Parser(argparse.ArgumentParser):
     """A parser whose errors are one line."""
 
     def error(self, message: str) -> NoReturn:
-        """End with exit code 2."""
+        """End with exit code 2; an option of version 0.1 with what to write instead."""
+        for old, new in RENAMED_OPTIONS.items():
+            if old in message.split():
+                message += f"; {old} is {new} since 1.0"
         self.exit(2, printable(f"{self.prog}: {message} (see {self.prog} --help)") + "\n")
 
 

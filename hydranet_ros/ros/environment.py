@@ -120,6 +120,12 @@ def _yaml(value: Value) -> str:
 
 # --- launch arguments ----------------------------------------------------------------------------
 
+# Of version 0.1, and what to write instead.
+RENAMED_ARGUMENTS = {
+    "mono": "cameras:=mono",
+    "vo": "odometry:=own, visual or wheels",
+    "vo_topic": "odom:=TOPIC",
+}
 TRUE, FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
 TOPIC_NAME = re.compile(r"[~/]?[A-Za-z_][A-Za-z0-9_]*(/[A-Za-z_][A-Za-z0-9_]*)*")
 
@@ -213,6 +219,8 @@ class LaunchArguments:
             if name not in known:
                 near = difflib.get_close_matches(name, known, 1)
                 hint = f": did you mean {near[0]}?" if near else ""
+                if name in RENAMED_ARGUMENTS:
+                    hint = f": it is {RENAMED_ARGUMENTS[name]} since 1.0"
                 raise HydraNetError(f"argument {name} is not known{hint}")
 
     def wrong(self, name: str, reason: str) -> HydraNetError:

@@ -26,7 +26,7 @@ from rclpy.node import Node
 from rclpy.parameter import Parameter
 
 from hydranet_ros.errors import HydraNetError
-from hydranet_ros.settings import Configuration, Setting, read_yaml, update, walk
+from hydranet_ros.settings import Configuration, Setting, read_yaml, renamed, update, walk
 
 Config = TypeVar("Config", bound=Configuration)
 
@@ -113,7 +113,10 @@ class Parameters(Generic[Config]):
             if self._node.has_parameter(name) or name.startswith(QOS_OVERRIDES):
                 continue
             section = name.partition(".")[0]
-            if section in SECTIONS and not hasattr(base, section):
+            others = section in SECTIONS and not hasattr(base, section)
+            if others and (new := renamed(name)) is not None:
+                raise ValueError(f"{name} is not known: it is {new} since 1.0")
+            if others:
                 self._node.get_logger().warning(f"parameter {name} is of another node")
             else:
                 update(base, {name: parameter.value})

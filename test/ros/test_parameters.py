@@ -23,7 +23,7 @@ from hydranet_ros.ros.hydranet_all import AllConfig
 from hydranet_ros.ros.hydranet_node import HydraNetNodeConfig
 from hydranet_ros.ros.parameters import SECTIONS, Parameters
 from hydranet_ros.ros.stereo_vo_node import StereoVONodeConfig
-from hydranet_ros.settings import Configuration, section, setting
+from hydranet_ros.settings import Configuration, section, setting, walk
 from hydranet_ros.stereo_vo.config import StereoVOConfig
 
 
@@ -204,3 +204,25 @@ def test_the_nodes_have_the_defaults_of_the_core() -> None:
     assert FusionNodeConfig().fusion == FusionConfig()
     assert HydraNetNodeConfig().gyro == GyroConfig()
     assert StereoVONodeConfig().vo == StereoVOConfig()
+
+
+@pytest.mark.usefixtures("context")
+@pytest.mark.parametrize(
+    ("kind", "old", "new"),
+    [
+        (FusionNodeConfig, "vo.covariance", "odometry.covariance"),
+        (FusionNodeConfig, "rotation.depth", "input.depth"),
+        (FusionNodeConfig, "max_wait_s", "fusion.max_wait_s"),
+        (HydraNetNodeConfig, "flow.method", "gyro.flow.method"),
+        (HydraNetNodeConfig, "rectified", "input.rectified"),
+        (StereoVONodeConfig, "input.max_interval_s", "gyro.max_interval_s, or vo.max_interval_s"),
+    ],
+)
+def test_a_parameter_of_version_0_1_fails_with_the_new_one(
+    kind: type[Configuration], old: str, new: str
+) -> None:
+    node = rclpy.create_node("old", parameter_overrides=[Parameter(old, value="x")])
+    with pytest.raises(HydraNetError, match=f"parameter {old} is not known: it is {new}"):
+        Parameters(node, kind)
+    node.destroy_node()
+    assert new.partition(",")[0] in {item.name for item in walk(kind)} or "," in new
