@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from hydranet_ros.geometry.lie import Array
 from hydranet_ros.gyro.bundle_sums import Sums
 
-_fast = numba.njit(cache=True, fastmath=True, error_model="numpy")
+_fast = numba.njit(cache=True, fastmath=True, error_model="numpy", nogil=True)
 
 
 @_fast
