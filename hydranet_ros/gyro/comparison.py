@@ -6,7 +6,6 @@ On the CPU, with OpenCV's flow; `comparison_torch` does the same on a device to 
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -70,17 +69,13 @@ class HostComparison:
     ) -> None:
         self.image_shape, self._predictor = image_shape, predictor
         self._flows = [FlowEstimator(camera, image_shape, config, grid) for _ in range(1 + stereo)]
-        # OpenCV computes without the interpreter's lock: a second core takes the right camera.
-        self._beside = ThreadPoolExecutor(1, "right flow") if stereo else None
 
     def __call__(self, first: Frame, second: Frame, min_texture: float) -> Compared:
         """The left camera forward in time, the right one, if there is, backward."""
         left = self._flows[0]
-        if self._beside is None:
-            flows = [left(first.left, second.left)]
-        else:
-            right = self._beside.submit(self._flows[1], *right_images(first, second))
-            flows = [left(first.left, second.left), right.result()]
+        flows = [left(first.left, second.left)]
+        if len(self._flows) > 1:
+            flows.append(self._flows[1](*right_images(first, second)))
         flow = flows[0]
         textured = left.mask & (left.texture(second.left) > min_texture)
         known = textured & (left.texture(first.left) > min_texture)
