@@ -25,6 +25,7 @@ from hydranet_ros.cli import (
     fuse,
     kitti2bag,
     play,
+    report,
     run,
     train,
     view,
@@ -33,7 +34,7 @@ from hydranet_ros.cli.arguments import Parser
 from hydranet_ros.errors import HydraNetError, printable
 from hydranet_ros.files import remove_unfinished
 
-COMMANDS = (demo, run, fuse, evaluate, view, train, experiment, kitti2bag, play, bench)
+COMMANDS = (demo, run, fuse, evaluate, report, view, train, experiment, kitti2bag, play, bench)
 BAD_INPUT, INTERRUPTED, NO_READER = 2, 130, 141
 WORKERS_GRACE_S, GRACE_S = 1.0, 2.5
 
