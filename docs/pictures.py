@@ -1,8 +1,8 @@
 """The pictures of the pages, made from the simulation alone: `make pictures`.
 
 Each is written as docs/pictures/NAME.png, below 300 kB: the acts of the demonstration (act_1 to
-act_3), the flow with its trusted cells in a room (flow), the plots of a report on the simulated
-street (report), and the page in the browser (view; where Chromium is).
+act_3), the flow with its trusted cells in a room (flow), errors with 3 sigma on the simulated
+street (errors), and the page in the browser (view; where Chromium is).
 """
 
 from __future__ import annotations
@@ -82,6 +82,7 @@ def view(run: Path, folder: Path) -> np.ndarray:
 
 
 def main() -> None:
+    """Make all of them."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--demo", type=Path, help="folder of a demonstration that has been played")
     options = parser.parse_args()
@@ -94,7 +95,7 @@ def main() -> None:
             keep(f"act_{number}", cv2.imread(str(demo / f"act_{number}.png")))
         keep("flow", flow())
         run = Path(scratch) / "street"
-        hydranet("run", "street", "--frames", "80", "--odometry", "wheels", "--out", str(run))
+        hydranet("run", "street", "--frames", "150", "--odometry", "wheels", "--out", str(run))
         keep("errors", cv2.imread(str(run / "plots" / "errors_over_time.png")))
         keep("view", view(demo / "recorded_1", Path(scratch)))
 
