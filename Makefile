@@ -3,7 +3,8 @@
 #           [WORKERS=2]                               in so many processes
 # make test-slow                                      the tests that take minutes
 # make test-faults                                    the whole fault suite, and its table
-# make demo [DEMO='--source DIR']                     the nodes on the simulated street
+# make demo [DEMO='--act 2']                          three acts that show the gain, by the nodes
+# make pictures                                       the pictures of the pages, from the simulation
 # make docs                                           the pages, into docs/_build/html
 # make lint                                           ruff, mypy
 # make env                                            the environment alone
@@ -36,7 +37,7 @@ endif
 # The ROS wheels re-execute Python once; a guard inherited from another environment would stop that.
 unexport _ROS_WHEELS_BOOTSTRAP_COMPLETE
 
-.PHONY: help env test test-slow test-faults demo docs lint clean
+.PHONY: help env test test-slow test-faults demo docs pictures lint clean
 
 # What is to be done without a word is to tell what can be done.
 .DEFAULT_GOAL := help
@@ -58,6 +59,9 @@ demo: $(READY)
 
 docs: $(READY)
 	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
+
+pictures: $(READY)
+	$(BIN)/python docs/pictures.py
 
 lint: $(READY)
 	$(BIN)/ruff check

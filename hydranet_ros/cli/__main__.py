@@ -27,6 +27,7 @@ from hydranet_ros.cli import (
     fuse,
     kitti2bag,
     play,
+    report,
     run,
     train,
     view,
@@ -36,7 +37,7 @@ from hydranet_ros.errors import HydraNetError, printable
 from hydranet_ros.files import remove_unfinished
 
 COMMANDS = (
-    *(demo, run, fuse, evaluate, view, train, experiment),
+    *(demo, run, fuse, evaluate, report, view, train, experiment),
     *(benchmark, bench, kitti2bag, play, doctor),
 )
 BAD_INPUT, INTERRUPTED, NO_READER = 2, 130, 141

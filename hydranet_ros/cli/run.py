@@ -111,6 +111,7 @@ def add_parser(commands: Commands) -> None:
     add_settings(parser)
     add_view(parser)
     add_out(parser)
+    parser.add_argument("--details", action="store_true", help="print every figure")
     add_json(parser)
 
 
@@ -195,11 +196,12 @@ def run_one(
     figures = results.figures()
     if folder is not None:
         with folder.whole() as place:
-            results.write(place, figures, _config_text(pipeline, source, results))
+            settings = _config_text(pipeline, source, results)
+            results.write(place, figures, settings)
             if history is not None:
                 place.data(VIEW_FILE, history.dumps(without=(LATENCY,)))
             if not interrupted:  # plots take longer than one who wants to leave would wait
-                _write_report(place, results, figures)
+                _write_report(place, results, figures, settings)
     timing = {"ms_median": results.timing["ms_median"]}
     printed = {"frames": figures["frames"]} | timing | figures
     return Outcome(printed, _text(results, figures, options), interrupted)
@@ -375,34 +377,37 @@ def _config_text(pipeline: Pipeline, source: Source, results: RunResults) -> str
     return to_yaml(pipeline.config, comment)
 
 
-def _write_report(folder: ResultsFolder, results: RunResults, figures: dict[str, Any]) -> None:
+def _write_report(
+    folder: ResultsFolder, results: RunResults, figures: dict[str, Any], settings: str
+) -> None:
     try:
         require("the report", "matplotlib")
     except HydraNetError as error:
         print(f"no report.html: {error}", file=sys.stderr)
     else:
-        results.write_report(folder, figures)
+        results.write_report(folder, figures, settings)
 
 
 def _text(results: RunResults, figures: dict[str, Any], options: argparse.Namespace) -> str:
-    """What a person wants to read."""
+    """What a person wants to read: at most ten lines, or with --details all of it."""
     from hydranet_ros.evaluation.record import rotation_errors
-    from hydranet_ros.evaluation.tables import calibration_table, figures_table
+    from hydranet_ros.evaluation.tables import calibration_table, figures_table, run_table
 
-    lines = [f"{figures['frames']} frames" + _counts(figures)]
+    median = results.timing["ms_median"]
+    speed = "" if median is None else f"; {median:.1f} ms each, {1e3 / median:.0f} a second"
+    lines = [f"{figures['frames']} frames{_counts(figures)}{speed}"]
     if options.cameras == "mono" and options.only is None and results.odometry is None:
         lines.append("no pair of cameras: the rotation alone")
-    median = results.timing["ms_median"]
-    if median is not None:
-        lines.append(f"{median:.1f} ms per frame, {1e3 / median:.0f} frames per second")
     lines += [] if results.doubt is None else [f"warning: {results.doubt}"]
     if results.truth is None:
         lines.append("no true poses found: nothing to compare with (--poses FILE)")
-    else:
+    elif options.details:
         lines.append(figures_table(figures))
         errors = rotation_errors(results.rotations, results.truth)
         if errors is not None:
             lines.append(calibration_table(errors))
+    else:
+        lines.append(run_table(figures))
     if options.out is not None:
         lines.append(f"written to {printable(str(options.out))}")
     return "\n".join(lines)

@@ -113,9 +113,14 @@ class ResultsFolder:
 
     def plot(self, name: str, figure: Figure, dpi: float | Literal["figure"] = "figure") -> bytes:
         """Write NAME.png; return its bytes."""
+        data = self.png(figure, dpi)
+        self.data(f"{name}.png", data)
+        return data
+
+    def png(self, figure: Figure, dpi: float | Literal["figure"] = "figure") -> bytes:
+        """The bytes of a picture, without a file."""
         buffer = io.BytesIO()
         figure.savefig(buffer, format="png", dpi=dpi, metadata={"Software": None})
-        self.data(f"{name}.png", buffer.getvalue())
         return buffer.getvalue()
 
     def vector_plot(self, name: str, figure: Figure) -> None:

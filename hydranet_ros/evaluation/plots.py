@@ -303,5 +303,6 @@ def timing(record: RunRecord) -> Figure | None:
     shares.set_xlabel("latency (ms)")
     shares.set_ylabel("share of frames")
     shares.set_xlim(left=0.0)
-    shares.legend(frameon=False, loc="lower right")
+    over_time.set_ylim(top=1.35 * over_time.get_ylim()[1])
+    over_time.legend(*shares.get_legend_handles_labels(), frameon=False, fontsize=8)
     return plot

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -88,11 +89,34 @@ class OffsetField:
 
 
 @dataclass(frozen=True, eq=False)
+class Series:
+    """A number over time with its standard deviation, (n,) each."""
+
+    stamps_ns: Stamps
+    values: Array
+    sigmas: Array
+
+    def __post_init__(self) -> None:
+        for name in ("values", "sigmas"):
+            _check(name, getattr(self, name), (len(self.stamps_ns),))
+
+
+class Event(NamedTuple):
+    """A source was lost at a stamp, or what it said was rejected."""
+
+    stamp_ns: int
+    source: str
+    reason: str
+
+
+@dataclass(frozen=True, eq=False)
 class RunRecord:
     """A run: trajectories (N, 4, 4) at `stamps_ns`, and what is known beside them.
 
     Everything but the first three fields may be missing; so are then the plots of it. `figures`
     is a table: a row of numbers by name for each trajectory. `latencies_ms` is by name as well.
+    `errors` are those of the fused pose, `found` biases and scales, both with sigmas over time.
+    `blocks` has the NEES of rotations by source and number of frames; 3 is ideal.
     """
 
     title: str
@@ -105,6 +129,11 @@ class RunRecord:
     figures: Mapping[str, Mapping[str, float | None]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     offsets: OffsetField | None = None
+    errors: Mapping[str, Series] = field(default_factory=dict)
+    found: Mapping[str, Series] = field(default_factory=dict)
+    events: tuple[Event, ...] = ()
+    blocks: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
+    configuration: str = ""
 
     def __post_init__(self) -> None:
         shape = (len(self.stamps_ns), 4, 4)

@@ -19,6 +19,12 @@ if TYPE_CHECKING:
 
     from hydranet_ros.evaluation.acts import Outcome
 
+# Around the section that depends on the machine.
+TIMING_TITLE, TIMING_MARK = "Latency", "<!-- timing -->"
+IN_SAMPLE = (
+    "In-sample: settings were chosen with KITTI 06 and 09, EuRoC, TUM, 7-Scenes and the robot in "
+    "view, and the weights that ship are trained on simulated worlds. Other recordings are not."
+)
 STYLE = """\
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 52rem; margin: 1.5rem auto; color: #222;
        padding: 0 1rem; }
@@ -30,6 +36,7 @@ th, td { padding: 0.25rem 0.7rem; text-align: right; border-bottom: 1px solid #d
 th:first-child, td:first-child { text-align: left; padding-left: 0; }
 .better { color: #1f5fbf; font-weight: 600; } .worse { color: #b0305c; font-weight: 600; }
 img { width: 100%; height: auto; } section { break-inside: avoid; }
+pre { font-size: 0.8rem; overflow-x: auto; background: #f6f6f6; padding: 0.6rem; }
 @media (max-width: 30rem) { body { font-size: 15px; } th, td { padding: 0.25rem 0.35rem; } }
 @media print { body { max-width: none; } p { color: #222; } }
 """
@@ -49,7 +56,7 @@ def write_acts(
     """Write act_N.png of each act of the demonstration, and report.html with all of them."""
     passed = sum(each.passed for each in outcomes.values())
     parts = [
-        *_head("HydraNet demonstration"),
+        *page_head("HydraNet demonstration"),
         f'<p class="result">{passed} of {len(outcomes)} acts reached their bound.</p>',
     ]
     for number, each in outcomes.items():
@@ -74,11 +81,17 @@ def write_acts(
 def _plots(record: RunRecord) -> list[tuple[str, str, str, Figure]]:
     """(file name, title, explanation, plot) of all that the record has the data for."""
     require("the report", "matplotlib")
-    from hydranet_ros.evaluation import plots
+    from hydranet_ros.evaluation import plots, run_plots
 
     found: list[tuple[str, str, str, Figure | None]] = [
         ("top_down", "Trajectories", "From above.", plots.top_down(record)),
-        ("pose_errors", "Errors of the poses", "Drift.", plots.pose_errors(record)),
+        (
+            "errors_over_time",
+            "Errors over time",
+            "Of the fused pose since the start, within three of its standard deviations.",
+            run_plots.errors_over_time(record),
+        ),
+        ("pose_errors", "Errors over distance", "Drift.", plots.pose_errors(record)),
     ]
     for name in record.rotations:
         found += [
@@ -109,6 +122,13 @@ def _plots(record: RunRecord) -> list[tuple[str, str, str, Figure]]:
             plots.calibration(record),
         ),
         (
+            "nees",
+            "Calibration over 1, 10, 100 frames",
+            "NEES of rotations chained over so many frames, over its ideal: 1 is right, above it "
+            "the covariances are too small, below it too large.",
+            run_plots.nees_over_frames(record),
+        ),
+        (
             "nis",
             "Consistency of the fusion",
             "Normalised innovations squared, tested as they came.",
@@ -121,28 +141,56 @@ def _plots(record: RunRecord) -> list[tuple[str, str, str, Figure]]:
             "arrows are enlarged, as the one above says; the shades are their lengths.",
             plots.self_calibration(record),
         ),
-        ("timing", "Latency", "From image to result.", plots.timing(record)),
+        (
+            "found",
+            "Biases and scales",
+            "Found by the fusion, with plus and minus three standard deviations.",
+            run_plots.found(record),
+        ),
+        (
+            "timeline",
+            "What was lost or rejected, and why",
+            "Each mark is a frame; how many there are stands behind the reason.",
+            run_plots.timeline(record),
+        ),
+        ("timing", TIMING_TITLE, "From image to result.", plots.timing(record)),
     ]
     return [(name, title, text, plot) for name, title, text, plot in found if plot is not None]
 
 
 def _html(record: RunRecord, plots: list[tuple[str, str, bytes]]) -> str:
     parts = [
-        *_head(record.title),
+        *page_head(record.title),
         f'<p class="result">{escape(conclusion(record))}</p>',
         _gains(record),
+        f"<p>{IN_SAMPLE}</p>" if record.figures else "",
         *(f"<p>{escape(note)}</p>" for note in record.notes),
     ]
     for heading, text, image in plots:
         data = b64encode(image).decode("ascii")
+        mark = TIMING_MARK if heading == TIMING_TITLE else ""
         parts += [
-            f"<section><h2>{escape(heading)}</h2><p>{escape(text)}</p>",
-            f'<img alt="{escape(heading)}" src="data:image/png;base64,{data}"></section>',
+            f"{mark}<section><h2>{escape(heading)}</h2><p>{escape(text)}</p>",
+            f'<img alt="{escape(heading)}" src="data:image/png;base64,{data}"></section>{mark}',
         ]
-    return "\n".join([*parts, _figures(record), "</body></html>", ""])
+    if not record.events:
+        parts.append("<p>Nothing was lost or rejected, as far as it was recorded.</p>")
+    parts += [_figures(record), _settings(record.configuration)]
+    return "\n".join([*parts, "</body></html>", ""])
 
 
-def _head(title: str) -> list[str]:
+def _settings(text: str) -> str:
+    """The configuration, to be opened."""
+    if not text:
+        return ""
+    return (
+        "<section><h2>Configuration</h2><details><summary>config.yaml</summary>"
+        f"<pre>{escape(text)}</pre></details></section>"
+    )
+
+
+def page_head(title: str) -> list[str]:
+    """How every page begins."""
     title = escape(title)
     return [
         "<!doctype html>",

@@ -13,15 +13,18 @@ from hydranet_ros.errors import HydraNetError
 from hydranet_ros.evaluation.output import ResultsFolder
 from hydranet_ros.evaluation.record import (
     Consistency,
+    Event,
     Interval,
     OffsetField,
     RunRecord,
+    Series,
     evaluate,
     rotation_blocks,
     rotation_errors,
     rotation_figures,
     stacked,
 )
+from hydranet_ros.evaluation.record_file import RECORD_FILE, record_bytes
 from hydranet_ros.evaluation.report import write_report
 from hydranet_ros.evaluation.tables import robot_calibration
 from hydranet_ros.fusion.arrival import DEGREES_OF_FREEDOM
@@ -118,6 +121,57 @@ class FusedPath:
                 named[f"imu bias {axis}"] = {"deg_s": value, "sigma": sigma}
         return named or None
 
+    def errors(self, truth: Trajectory) -> dict[str, Series]:
+        """How far states are from the truth, with the largest sigma that each has of itself."""
+        if truth.stamps_ns is None or not self.stamps_ns or not len(truth):
+            return {}
+        rows = {int(stamp): row for row, stamp in enumerate(truth.stamps_ns)}
+        first = next((i for i, stamp in enumerate(self.stamps_ns) if stamp in rows), None)
+        known = [state for state in self.states if state.stamp_ns in rows]
+        if first is None or len(known) < 2:
+            return {}
+        T = np.array([state.T_w_c for state in known])
+        true = truth.T_w_c[[rows[state.stamp_ns] for state in known]]
+        T_gt = lie.se3_inverse(truth.T_w_c[rows[self.stamps_ns[first]]]) @ true
+        error = lie.se3_inverse(lie.se3_inverse(self.T_w_c[first]) @ T) @ T_gt
+        Sigma = np.array([state.Sigma_c_w for state in known])
+        sure = [np.sqrt(np.linalg.eigvalsh(each)[:, -1]) for each in _parts(Sigma)]
+        metres = np.linalg.norm(error[:, :3, 3], axis=1)
+        degrees = np.rad2deg(np.linalg.norm(lie.so3_log(error[:, :3, :3]), axis=1))
+        stamps = np.array([state.stamp_ns for state in known], dtype=np.int64)
+        return {
+            "position (m)": Series(stamps, metres, sure[0]),
+            "orientation (deg)": Series(stamps, degrees, np.rad2deg(sure[1])),
+        }
+
+    def found(self) -> dict[str, Series]:
+        """Scales, biases of the gyro and of an IMU over time, with sigmas."""
+        rows: dict[str, list[tuple[int, float, float]]] = {}
+        for state in self.states:
+            told = {
+                f"scale of {name} (%)": (100.0 * error, 100.0 * sigma)
+                for name, (error, sigma) in scales(state).items()
+            }
+            for name, bias, Sigma in (
+                ("gyro", state.bias, state.Sigma_bias),
+                ("IMU", state.imu_bias, state.Sigma_imu_bias),
+            ):
+                if Sigma is not None and (name == "IMU" or np.any(bias)):
+                    sigmas = np.rad2deg(np.sqrt(np.diagonal(Sigma)))
+                    told |= {
+                        f"bias of the {name}, {axis} (deg/s)": (float(np.rad2deg(b)), float(s))
+                        for axis, b, s in zip("xyz", bias, sigmas, strict=True)
+                    }
+            for name, pair in told.items():
+                rows.setdefault(name, []).append((state.stamp_ns, *pair))
+        found = {}
+        for name, each in rows.items():
+            stamps, values, sigmas = zip(*each, strict=True)
+            found[name] = Series(
+                np.array(stamps, dtype=np.int64), np.array(values), np.array(sigmas)
+            )
+        return {name: each for name, each in found.items() if len(each.values) > 1}
+
     @property
     def rejected(self) -> int:
         """How many measurements were not used."""
@@ -133,6 +187,11 @@ class FusedPath:
                 nis = np.array([state.nis[source] for state in tested])
                 found[source] = Consistency(stamps, nis, degrees)
         return found
+
+
+def _parts(Sigma: Array) -> tuple[Array, Array]:
+    """Of position and of orientation."""
+    return Sigma[:, :3, :3], Sigma[:, 3:, 3:]
 
 
 class RunResults:
@@ -152,6 +211,8 @@ class RunResults:
         self.with_rotations = pipeline.gyro is not None
         self._not_used = pipeline.warnings
         self.rotations: list[RelativeRotation] = []
+        self.events: list[Event] = []
+        self._gyro = pipeline.gyro
         self._milliseconds: list[float] = []
 
     def add(self, step: Step, milliseconds: float) -> None:
@@ -165,16 +226,30 @@ class RunResults:
             self.rotations.append(step.rotation)
         if self.fused is not None:
             self.fused.add(step.stamp_ns, step.states)
+        self._note(step)
         if len(self.stamps_ns) > 1:  # the first frame has nothing to compare with
             self._milliseconds.append(milliseconds)
 
+    def _note(self, step: Step) -> None:
+        """What was lost or rejected, and why; the first frame has nothing to compare with."""
+        if len(self.stamps_ns) > 1:
+            if step.vo is not None and step.vo.lost is not None:
+                self.events.append(Event(step.stamp_ns, self.odometry_name, step.vo.lost.value))
+            if self._gyro is not None and self._gyro.lost is not None:
+                self.events.append(Event(step.stamp_ns, "gyro", self._gyro.lost.value))
+        for state in step.states:
+            for each in state.rejected:
+                reason = f"{each.source} rejected, {each.reason}"
+                self.events.append(Event(state.stamp_ns, "fused", reason))
+
     @property
-    def timing(self) -> dict[str, float | None]:
-        """Of a frame after the first: these depend on the machine."""
+    def timing(self) -> dict[str, Any]:
+        """Of frames after the first: these depend on the machine."""
         known = self._milliseconds
         return {
             "ms_median": float(np.median(known)) if known else None,
             "ms_p95": float(np.percentile(known, 95)) if known else None,
+            "ms": [round(each, 3) for each in known],
         }
 
     @property
@@ -287,28 +362,52 @@ class RunResults:
         ]
         folder.table("rotation.csv", ["stamp_1_ns", "stamp_2_ns", *"wxyz", *parts], rows)
 
-    def write_report(self, folder: ResultsFolder, figures: dict[str, Any]) -> None:
-        """Write the plots and report.html, of the frames whose truth is known, if it is of any."""
+    def write_report(self, folder: ResultsFolder, figures: dict[str, Any], config: str) -> None:
+        """Write the record, the plots and report.html.
+
+        They are of the frames whose truth is known, if it is of any.
+        """
+        record = self.record(figures, config)
+        folder.data(RECORD_FILE, record_bytes(record))
+        write_report(folder, record)
+
+    def record(self, figures: dict[str, Any], config: str) -> RunRecord:
+        """All that the report is made from."""
         truth, stamps = self.truth, self.stamps()
         known = np.ones(len(stamps), dtype=bool)
         if truth is not None and truth.stamps_ns is not None:
             known = np.isin(stamps, truth.stamps_ns)
         errors = None if truth is None else rotation_errors(self.rotations, truth)
-        write_report(
-            folder,
-            RunRecord(
-                self.name,
-                stamps[known],
-                {k: v[known] for k, v in self.trajectories().items() if k != "rotation"},
-                None if truth is None else truth.T_w_c,
-                {} if errors is None else {"rotation": errors},
-                {} if self.fused is None else self.fused.consistency(),
-                figures={
-                    name: figures[name]
-                    for name in (self.odometry_name, "fused")
-                    if name in figures
-                },
-                notes=self._notes(),
-                offsets=self._offsets(),
-            ),
+        fused = self.fused
+        return RunRecord(
+            self.name,
+            stamps[known],
+            {k: v[known] for k, v in self.trajectories().items() if k != "rotation"},
+            None if truth is None else truth.T_w_c,
+            {} if errors is None else {"rotation": errors},
+            {} if fused is None else fused.consistency(),
+            {"frame": np.array(self._milliseconds)} if self._milliseconds else {},
+            {name: figures[name] for name in (self.odometry_name, "fused") if name in figures},
+            self._notes(),
+            self._offsets(),
+            {} if fused is None or truth is None else fused.errors(truth),
+            {} if fused is None else fused.found(),
+            tuple(self.events),
+            {} if truth is None else self._blocks(truth),
+            config,
         )
+
+    def _blocks(self, truth: Trajectory) -> dict[str, dict[int, float]]:
+        """The NEES of rotations over blocks of frames: the gyro's, and those of the odometry."""
+        sources: dict[str, list[RelativeRotation]] = {"rotation": self.rotations}
+        if self.odometry is not None:
+            sources[self.odometry_name] = [
+                RelativeRotation(m.T_2_1[:3, :3], m.Sigma_2_1[3:, 3:], m.stamp_1_ns, m.stamp_2_ns)
+                for m in self.odometry.motions
+            ]
+        found = {}
+        for name, rotations in sources.items():
+            blocks = rotation_blocks(rotations, truth, self.stamps())
+            if blocks:
+                found[name] = {length: each.nees for length, each in blocks.items()}
+        return found

@@ -53,6 +53,43 @@ def figures_table(figures: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
+# Columns of the table of a run: (key of a trajectory, key of the rotations, header).
+RUN_COLUMNS = (
+    ("ate_m", None, "ATE m"),
+    ("ate_deg", None, "ATE deg"),
+    ("devkit_pct", None, "segments %"),
+    ("devkit_deg_per_100m", None, "deg/100 m"),
+    ("f2f_deg", "mean_deg", "step deg"),
+    ("nees", "nees", "NEES"),
+)
+
+
+def run_table(figures: Mapping[str, Any]) -> str:
+    """The figures of a run in at most six lines: a row for each estimate, and what was found."""
+    rows = [("", *(header for _, _, header in RUN_COLUMNS))]
+    for name in ("vo", "visual", "wheels", "fused"):
+        if name in figures:
+            known = [figures[name].get(key) for key, _, _ in RUN_COLUMNS]
+            rows.append((name, *(_short(each) for each in known)))
+    turned = figures.get("rotation")
+    if turned is not None:
+        known = [None if key is None else turned.get(key) for _, key, _ in RUN_COLUMNS]
+        rows.append(("gyro", *(_short(each) for each in known)))
+    lines = ["".join([f"{row[0]:<8}", *(f"{cell:>11}" for cell in row[1:])]) for row in rows]
+    over = figures.get("rotation_over") or {}
+    told = [
+        f"{n} {each['mean_deg']:.3f} deg (NEES {each['nees']:.1f})" for n, each in over.items()
+    ]
+    if told:
+        lines.append(f"gyro over frames: {', '.join(told)}")
+    found = [calibration_line(name, each) for name, each in figures.get("calibration", {}).items()]
+    return "\n".join([*lines, *(["; ".join(found)] if found else [])])
+
+
+def _short(value: Any) -> str:
+    return "-" if value is None else f"{value:.4g}"
+
+
 def calibration_line(name: str, found: Mapping[str, float]) -> str:
     """An error of scale or a bias that was found, with its sigma."""
     if "scale_error" not in found:

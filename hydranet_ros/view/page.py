@@ -38,6 +38,7 @@ PERIOD_S = 0.1
 PLOT_PERIOD_S, WINDOW_S, MOST_SAMPLES = 0.5, 30.0, 200
 SIGMAS, LEAST_RADIUS_M, MOST_RADIUS_M = 3.0, 0.02, 15.0
 FIELD_OF_VIEW, FRUSTUM_M = 0.9, 1.0
+BELOW_M = 0.5  # the grid, below the first camera
 # Cars are seen from afar, robots from near: by how fast they are, told after so many scenes.
 CAR_M_S, NEAREST, TELLING = 6.0, 0.3, 20
 
@@ -151,6 +152,7 @@ class Drawing:
             f"{self._root}/grid", 2000.0, 2000.0, cell_size=1.0, section_size=10.0,
             cell_color=(232, 232, 232), section_color=(205, 205, 205),
             infinite_grid=True, fade_distance=150.0, shadow_opacity=0.0,
+            position=(0.0, 0.0, -BELOW_M),
         )  # fmt: skip
         server.initial_camera.position = tuple(BEHIND)
         server.initial_camera.look_at = (0.0, 0.0, 0.0)
@@ -205,7 +207,7 @@ class Drawing:
             if new:
                 self._extend_paths()
             if self._size is None:
-                self._fit()
+                self._fit(now_s)
             if number == self._number and not (new and self._pause.value):
                 return
             scene = self.history[number]
@@ -214,7 +216,7 @@ class Drawing:
                 self._number = number
                 if not self._pause.value:
                     self._slider.value = number
-                self._show(scene)
+                self._show(scene, now_s)
                 if now_s - self._plotted_s >= PLOT_PERIOD_S or self._pause.value:
                     self._plotted_s = now_s
                     self._plot(number)
@@ -248,7 +250,7 @@ class Drawing:
         for path in self._paths.values():
             path.send()
 
-    def _show(self, scene: Scene) -> None:
+    def _show(self, scene: Scene, now_s: float) -> None:
         T = next((scene.poses[n] for n in ("fused", "odometry", "gyro") if n in scene.poses), None)
         seconds = (scene.stamp_ns - self.history[0].stamp_ns) * 1e-9
         self._head.content = _head(scene, seconds)
@@ -268,7 +270,7 @@ class Drawing:
         if scene.Sigma is not None:
             self._show_ellipsoid(scene.Sigma, position)
         if self._follow.value:
-            self._following.move(self._server.get_clients().values(), position)
+            self._following.move(self._server.get_clients().values(), position, now_s)
 
     def _show_ellipsoid(self, Sigma: Array, position: Array) -> None:
         variances, axes = np.linalg.eigh(Sigma)
@@ -281,7 +283,7 @@ class Drawing:
         self._ellipsoid.wxyz = lie.quaternion_from_matrix(axes)
         self._ellipsoid.position = position
 
-    def _fit(self) -> None:
+    def _fit(self, now_s: float) -> None:
         """Draw small what moves slowly, once it is known how fast it is."""
         scenes = self.history.window(self.history.count - 1, WINDOW_S)
         paths = [
@@ -294,7 +296,7 @@ class Drawing:
         metres = float(np.linalg.norm(np.diff(points, axis=0), axis=1).sum())
         self._size = float(np.clip(metres / max(seconds, 1e-3) / CAR_M_S, NEAREST, 1.0))
         self._frustum.scale = FRUSTUM_M * self._size
-        self._following.come_nearer(self._server, self._size)
+        self._following.come_nearer(self._server, self._size, now_s)
 
     def _plot(self, end: int) -> None:
         scenes = self.history.window(end, WINDOW_S)

@@ -20,6 +20,7 @@ LINES = ("#1f5fbf", "#d1701f", "#2f8f4e", "#8a3fbf", "#b0305c", "#4a7a8c")
 BOUND = "3 sigma"
 BEHIND = np.array([-9.0, -5.0, 7.0])  # of the camera of the page, as seen from the vehicle
 SAME_VIEW = 0.01  # a share by which the view of a browser may differ from what it was told
+SETTLED_S, OURS_S = 1.0, 3.0
 PADDING = (12, 12, 0, 0)  # px above, right, below, left: or the uppermost number is cut off
 LEAST_SPAN = 0.02  # of an axis whose line is flat
 
@@ -28,14 +29,15 @@ class Follow:
     """Every browser's camera goes with the vehicle, and stays where its user has turned it.
 
     A browser tells where its camera is, late and between two of our messages as well: a view that
-    differs is taken over when it is told twice alike, and until then the camera is left alone.
+    differs is taken over when it stays for SETTLED_S, and until then the camera is left alone.
     """
 
     def __init__(self) -> None:
         self._away: dict[int, Array] = {}
-        self._doubtful: dict[int, Array] = {}
+        self._doubtful: dict[int, tuple[Array, float]] = {}
+        self._ours_until_s = -1.0  # after we have changed the view: the browser is told, not asked
 
-    def move(self, clients: Iterable[viser.ClientHandle], position: Array) -> None:
+    def move(self, clients: Iterable[viser.ClientHandle], position: Array, now_s: float) -> None:
         """Let all look at a position."""
         for client in clients:
             camera, number = client.camera, client.client_id
@@ -44,26 +46,20 @@ class Follow:
             told = camera.position - camera.look_at
             away = self._away.setdefault(number, told)
             before = self._doubtful.pop(number, None)
-            if not _same(told, away):
-                self._doubtful[number] = told
-                if before is None or not _same(told, before):
+            if not _same(told, away) and now_s > self._ours_until_s:
+                since = before[1] if before is not None and _same(told, before[0]) else now_s
+                if now_s - since < SETTLED_S:
+                    self._doubtful[number] = told, since
                     continue
                 self._away[number] = away = told
             camera.position = position + away
             camera.look_at = position
 
-    def come_nearer(self, server: viser.ViserServer, size: float) -> None:
+    def come_nearer(self, server: viser.ViserServer, size: float, now_s: float) -> None:
         """Look from a share of the distance, in browsers that are there and that come."""
         server.initial_camera.position = tuple(size * BEHIND)
-        self._away = {number: size * away for number, away in self._away.items()}
-        for client in server.get_clients().values():
-            camera = client.camera
-            if camera.update_timestamp != 0.0 and client.client_id not in self._away:
-                self._away[client.client_id] = size * (camera.position - camera.look_at)
-            if client.client_id in self._away:
-                target = camera.look_at
-                camera.position = target + self._away[client.client_id]
-                camera.look_at = target
+        self._ours_until_s = now_s + OURS_S
+        self._away = dict.fromkeys(server.get_clients(), size * BEHIND)
 
 
 def _same(one: Array, other: Array) -> bool:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Event, Thread
+from typing import Any
 
 import cv2
 import numpy as np
@@ -241,22 +242,24 @@ class Client:
 
 def test_the_camera_follows_and_stays_as_its_user_has_turned_it() -> None:
     client, follow = Client(), Follow()
+    clients: Any = [client]
     camera = client.camera
     away = camera.position.copy()
     for i in range(50):
         at = np.array([1.0 * i, 0.0, 0.0])
-        follow.move([client], at)  # type: ignore[list-item]
+        follow.move(clients, at, 0.1 * i)
         np.testing.assert_allclose(camera.look_at, at)
         np.testing.assert_allclose(camera.position, at + away)
         if i % 10 == 9:  # told between two of our messages: the camera has come, its aim has not
             camera.look_at = camera.look_at - [0.5, 0.0, 0.0]
-            follow.move([client], at)  # type: ignore[list-item]
+            for late in (0.0, 0.1, 0.5):
+                follow.move(clients, at, 0.1 * i + late)
             camera.look_at = at
-    turned = np.array([3.0, 8.0, 6.0])
-    for _ in range(3):
-        camera.position = camera.look_at + turned
-        follow.move([client], np.array([60.0, 1.0, 0.0]))  # type: ignore[list-item]
-    np.testing.assert_allclose(camera.position, np.array([60.0, 1.0, 0.0]) + turned)
+    turned, at = np.array([3.0, 8.0, 6.0]), np.array([60.0, 1.0, 0.0])
+    camera.position = camera.look_at + turned
+    for step in range(30):
+        follow.move(clients, at, 6.0 + 0.1 * step)
+    np.testing.assert_allclose(camera.position, at + turned)
 
 
 def rotation(i: int, angle: float) -> RelativeRotation:
