@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import shutil
 import subprocess
 import sys
@@ -9,6 +11,9 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT
+
+from hydranet_ros.gyro.visual_gyro import GyroLost
+from hydranet_ros.stereo_vo.result import Lost
 
 pytest.importorskip("sphinx", reason="the extra `docs` is not installed")
 pytest.importorskip("myst_parser", reason="the extra `docs` is not installed")
@@ -53,3 +58,51 @@ def test_nothing_is_fetched_from_elsewhere(site: Path) -> None:
         html = page.read_text(encoding="utf-8")
         assert 'src="http' not in html
         assert '<link rel="stylesheet" type="text/css" href="http' not in html
+
+
+def kinds_of_warnings() -> set[str]:
+    """What nodes warn of: the first argument of each BadInput and of each `warn`."""
+    found = set()
+    for path in (ROOT / "hydranet_ros").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and node.args:
+                name, kind = ast.unparse(node.func).rpartition(".")[2], node.args[0]
+                constant = isinstance(kind, ast.Constant) and isinstance(kind.value, str)
+                if name in ("BadInput", "warn", "_warn") and constant:
+                    found.add(kind.value)
+    return found
+
+
+def test_every_warning_has_its_remedy_on_the_page() -> None:
+    page = (ROOT / "docs" / "recipes" / "warnings.md").read_text(encoding="utf-8")
+    said = " ".join(line.split("|")[1] for line in page.splitlines() if line.startswith("| "))
+    kinds = kinds_of_warnings()
+    assert len(kinds) > 20
+    reasons = {each.value.partition(":")[0] for each in (*Lost, *GyroLost)}
+    reasons -= {"too few features could be followed from the previous frame"}  # said in short
+    missing = [each for each in sorted(kinds | reasons) if each not in said]
+    assert missing == []
+
+
+def test_links_between_pages_lead_somewhere(site: Path) -> None:
+    """Every link within the pages, and from README and CONTRIBUTING into the repository."""
+    anchors = {
+        page: set(re.findall(r' id="([^"]+)"', page.read_text(encoding="utf-8")))
+        for page in site.rglob("*.html")
+    }
+    broken = []
+    for page in anchors:
+        links = re.findall(r'<a [^>]*href="([^"]+)"', page.read_text(encoding="utf-8"))
+        for link in links:
+            target, _, anchor = link.partition("#")
+            if re.match(r"[a-z]+:", link):
+                continue
+            there = (page.parent / target).resolve() if target else page
+            if not there.exists() or (anchor and anchor not in anchors.get(there, {anchor})):
+                broken.append(f"{page.relative_to(site)}: {link}")
+    for name in ("README.md", "CONTRIBUTING.md"):
+        text = (ROOT / name).read_text(encoding="utf-8")
+        for link in re.findall(r"\]\((?!https?:)([^)#]+)", text):
+            if not (ROOT / link).exists():
+                broken.append(f"{name}: {link}")
+    assert broken == []

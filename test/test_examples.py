@@ -22,6 +22,7 @@ import hydranet_ros as hn
 from hydranet_ros.cli import __main__ as cli
 from hydranet_ros.geometry.trajectory import write_tum
 from hydranet_ros.gyro.flow import FlowConfig
+from hydranet_ros.settings import update
 
 GENERATED = ("commands.md", "parameters.md", "python.md")  # of the code; not in a new checkout
 PAGES = {
@@ -132,16 +133,30 @@ FENCED = "\n".join(
 SHOWN = command_lines(FENCED) + command_lines(helps())
 
 
+CONFIGURATIONS = {
+    "hydranet_node": "HydraNetNodeConfig",
+    "stereo_vo_node": "StereoVONodeConfig",
+    "fusion_node": "FusionNodeConfig",
+}
+
+
 def test_configurations_of_the_pages_are_yaml() -> None:
     blocks = [
         each
         for text in PAGES.values()
         for each in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
     ]
-    assert len(blocks) >= 2
+    assert len(blocks) >= 3
+    ours = 0
     for block in blocks:
-        (node,) = yaml.safe_load(block).values()
-        assert "ros__parameters" in node
+        for name, node in yaml.safe_load(block).items():
+            assert node.keys() == {"ros__parameters"}
+            kind = CONFIGURATIONS.get(name.rpartition("/")[2])
+            if kind is not None:  # as a node would start with it
+                module = pytest.importorskip(f"hydranet_ros.ros.{name.rpartition('/')[2]}")
+                update(getattr(module, kind)(), node["ros__parameters"])
+                ours += 1
+    assert ours >= 2
 
 
 def test_the_readme_is_short() -> None:

@@ -44,7 +44,7 @@ def rows(run: Mapping[str, Any], table: str) -> Iterator[Row]:
         for method, each in sequence["methods"].items():
             if ("deg_1" in each) != (table == ROTATIONS):
                 continue
-            nees = " / ".join(_cell(each.get(f"nees_{length}"), ".2g") for length in LENGTHS)
+            nees = " / ".join(_short(each.get(f"nees_{length}")) for length in LENGTHS)
             nees = nees if method == GYRO or table == POSES else ""
             lost, ms = _cell(each["lost"], ".0f"), _cell(each.get("ms"), ".1f")
             if table == ROTATIONS:
@@ -55,6 +55,11 @@ def rows(run: Mapping[str, Any], table: str) -> Iterator[Row]:
                 parts = _cell(each["devkit_pct"], ".2f"), _cell(each["devkit_deg_per_100m"], ".2f")
                 way = f"{sequence['path_m']:.0f}"
                 yield (name, method, way, lost, *errors, *parts, nees, ms)
+
+
+def _short(value: float | None) -> str:
+    """Two digits, without an exponent."""
+    return _cell(value, ".0f" if value is not None and value >= 100.0 else ".2g")
 
 
 def _cell(value: float | None, style: str) -> str:
