@@ -32,6 +32,10 @@ _MOST_CARRIED = 1e5  # information of a depth that is carried over to a new refe
 _KERNEL = 2.4  # of the robust kernel, in standard deviations of a point
 _LEAST_FRAMES = 3  # with fewer, depths can explain nearly anything
 _CHECKED_AT = (4, 8, 16)  # frames after which a better minimum is looked for
+# A camera that turns faster (rad per frame) sees a reference in two or three frames, in which points
+# tell less than the whole picture told the network. Of 3 and 5 deg, on four simulated robots that
+# turn on the spot: their errors over 10 frames are 0.5 to 0.85 of those without.
+_FAST_RAD = np.deg2rad(3.0)
 _NOTHING = 1e6  # variance of a rotation that is not believed
 _DRAWN = 0.1  # share of what steps and the rotation since the reference differ by
 _PATIENCE, _WORST_PX = 0.1, 5.0  # of the running average of residuals
@@ -202,6 +206,8 @@ class Memory:
                 return None
             self.bundle.views[-1].Sigma_f = _NOTHING * np.eye(3)
             equations = self._solve()
+            if not self._is_surer(equations, rotation):
+                return None
         # Depths that a next reference inherits are looked at once more, too.
         due = self._since in _CHECKED_AT or self._leaves(equations)
         if len(self.bundle.views) >= _LEAST_FRAMES and due:
@@ -230,6 +236,14 @@ class Memory:
         return older and points >= max(
             2 * self.config.min_points, self.config.agreeing_share * seen
         )
+
+    def _is_surer(self, equations: Equations, rotation: RelativeRotation) -> bool:
+        """Whether the points alone know the last step better than the network does."""
+        spreads = self.bundle.spreads(equations)
+        if spreads is None:
+            return False
+        alone = self._errors[0].factor(self.config.unseen, self.config.neighbours)
+        return float(np.trace(alone * spreads[0].points)) < float(np.trace(rotation.Sigma_2_1))
 
     def _points(self, equations: Equations) -> int:
         """How many are seen where they should be in the last frame."""
@@ -376,6 +390,12 @@ class Memory:
             self._chain = rotation.C_2_1
             return Remembered(rotation, rotation, points)
         step, since = spreads
+        if self._since <= _LEAST_FRAMES and _angle(rotation.C_2_1) > _FAST_RAD:
+            self._chain = rotation.C_2_1 @ self._chain
+            Sigma = self._covariance(since, 1)
+            return Remembered(
+                rotation, self._estimate(last.C, Sigma, self.reference_ns, rotation), points
+            )
         alone = last.C if K == 1 else last.C @ self.bundle.views[-2].C.T
         drawn = self._drawn(alone, last.C)
         # What is put right now is an error of this step, as large as the correction.
@@ -424,6 +444,10 @@ def _sampled(flow: GridFlow, at: Array) -> Array:
     c = np.clip(np.rint(at[:, 0] / cell + 0.5 * columns - 0.5), 0, columns - 1).astype(int)
     r = np.clip(np.rint(at[:, 1] / cell + 0.5 * rows - 0.5), 0, rows - 1).astype(int)
     return np.asarray(flow.flow[:, r, c].T, dtype=np.float64)
+
+
+def _angle(C: Array) -> float:
+    return float(np.linalg.norm(lie.so3_log(C)))
 
 
 def _same_share(rotation: RelativeRotation, Sigma: Array) -> Array | None:
