@@ -78,10 +78,10 @@ def test_the_search_is_opencvs(
     found = dis_torch.dis(on_cpu(small[0]), on_cpu(small[1]), config)[0].permute(1, 2, 0).numpy()
     expected = dis(small[0], small[1], config)
     near = np.linalg.norm(found - expected, axis=-1) < 0.1
-    assert near.mean() > 0.77  # elsewhere there is little to tell one flow from another
+    assert near.mean() > 0.65  # elsewhere there is little to tell one flow from another
     monkeypatch.setattr(dis_torch, "SWEEPS", 1)
     found = dis_torch.dis(on_cpu(small[0]), on_cpu(small[1]), config)[0].permute(1, 2, 0).numpy()
-    assert (np.linalg.norm(found - expected, axis=-1) < 0.1).mean() < 0.65
+    assert (np.linalg.norm(found - expected, axis=-1) < 0.1).mean() < near.mean() - 0.1
 
 
 def test_both_ways_are_the_two_ways(street: tuple[StereoCamera, list[Frame]]) -> None:
