@@ -138,9 +138,7 @@ def plot(rows: list[dict[str, Any]], path: Path) -> None:
                 label = f"{cameras}, {cores} core{'s' * (cores > 1)}"
                 axes.plot(x, y, style, color=colour, marker="o", label=label)
     axes.axhline(30.0, color="grey", linewidth=0.8)
-    axes.set(
-        xscale="log", yscale="log", xlabel="megapixels of an image", ylabel="frames per second"
-    )
+    axes.set(xscale="log", yscale="log", xlabel="image", ylabel="frames per second")
     places = sorted({row["pixels"]: row["image"] for row in rows}.items())
     axes.set_xticks([p / 1e6 for p, _ in places], [name for _, name in places], minor=False)
     axes.set_xticks([], minor=True)
