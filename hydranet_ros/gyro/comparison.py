@@ -6,6 +6,7 @@ On the CPU, with OpenCV's flow; `comparison_torch` does the same on a device to 
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -69,13 +70,12 @@ class HostComparison:
     ) -> None:
         self.image_shape, self._predictor = image_shape, predictor
         self._flows = [FlowEstimator(camera, image_shape, config, grid) for _ in range(1 + stereo)]
+        self._beside = ThreadPoolExecutor(1, "right_flow") if stereo else None
 
     def __call__(self, first: Frame, second: Frame, min_texture: float) -> Compared:
         """The left camera forward in time, the right one, if there is, backward."""
         left = self._flows[0]
-        flows = [left(first.left, second.left)]
-        if len(self._flows) > 1:
-            flows.append(self._flows[1](*right_images(first, second)))
+        flows = self._both(first, second) if self._beside else [left(first.left, second.left)]
         flow = flows[0]
         textured = left.mask & (left.texture(second.left) > min_texture)
         known = textured & (left.texture(first.left) > min_texture)
@@ -98,6 +98,16 @@ class HostComparison:
             alike,
             prediction,
         )
+
+    def _both(self, first: Frame, second: Frame) -> list[GridFlow]:
+        """The right camera's flow beside the left one's: OpenCV leaves Python alone meanwhile."""
+        assert self._beside is not None
+        right = self._beside.submit(self._flows[1], *right_images(first, second))
+        try:
+            left = self._flows[0](first.left, second.left)
+        finally:
+            wait([right])
+        return [left, right.result()]
 
     def textured(self, image: Image, min_texture: float) -> float:
         """Share of the visible cells that are textured."""

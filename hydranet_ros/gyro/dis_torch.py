@@ -35,8 +35,11 @@ from hydranet_ros.gyro.flow import DisConfig
 from hydranet_ros.gyro.image_torch import check_pair, resized, sobel
 
 SWEEPS = 8
-"""Jacobi sweeps from either end. On 21 real pairs the mean difference from OpenCV in trusted cells
-is 0.19 px with 4, 0.11 with 8, 0.09 with 12 and 16."""
+"""Jacobi sweeps from either end.
+
+On 21 real pairs (KITTI 09, EuRoC, TUM) the mean difference from OpenCV in cells that both trust is
+0.14 px with 2, 0.08 with 4, 0.065 with 8, 0.060 with 12 and with 16.
+"""
 
 _GAIN = 0.125  # OpenCV's gradients are sums of Sobel's kernel, 8 times too large: H is 64 times
 _STRIPES = 8  # bands of patches between which OpenCV hands nothing on

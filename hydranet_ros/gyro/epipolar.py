@@ -206,8 +206,7 @@ def _promising(cells: Cells) -> tuple[CameraMotion, Tensor]:
         cost = _cost(many, motion, 0.5 * scales[-1]).view(batch, count)
         stages.append(_best(motion, cost, KEPT))
     C, t = (torch.stack(each, dim=1).flatten(0, 2) for each in _apart(stages, batch))
-    scales_after = directions.new_tensor(FREE_STAGES).repeat_interleave(KEPT, dim=0)
-    return CameraMotion(C, t), scales_after
+    return CameraMotion(C, t), _scales_after(C.device, C.dtype)
 
 
 def _apart(stages: list[CameraMotion], batch: int) -> tuple[list[Tensor], list[Tensor]]:
@@ -455,6 +454,13 @@ def _half_sphere(device: torch.device, dtype: torch.dtype) -> Tensor:
     angle, radius = pi * (1.0 + sqrt(5.0)) * i, (1.0 - z * z).sqrt()
     points = torch.stack([radius * torch.cos(angle), radius * torch.sin(angle), z], dim=1)
     return points.to(device, dtype)
+
+
+@lru_cache
+@torch.inference_mode(False)
+def _scales_after(device: torch.device, dtype: torch.dtype) -> Tensor:
+    """(stages * kept, steps): the scales to go on with."""
+    return torch.tensor(FREE_STAGES, device=device, dtype=dtype).repeat_interleave(KEPT, dim=0)
 
 
 @lru_cache

@@ -95,6 +95,15 @@ class GyroConfig(Configuration):
     memory: MemoryConfig = section(MemoryConfig)
     persistent: PersistentConfig = section(PersistentConfig)
 
+    def flow_method(self, predictor: AnyPredictor) -> FlowMethodName:
+        """The one that is asked for, or what the weights were trained on, where the network is."""
+        if self.flow.method != "auto":
+            return self.flow.method
+        trained = predictor.provenance.flow
+        method: FlowMethodName = "dis" if trained == "auto" else trained
+        on_cpu = predictor.flow_device.partition(":")[0] == CPU
+        return method if on_cpu else IN_TORCH.get(method, method)
+
 
 def open_predictor(config: GyroConfig | None = None) -> AnyPredictor:
     """Open a network, by default the one that ships. torch is loaded here and not before."""
@@ -178,14 +187,8 @@ class VisualGyro:
 
     @property
     def method(self) -> FlowMethodName:
-        """The flow method in use: what the weights were trained on, where the network is."""
-        method = self.config.flow.method
-        if method != "auto":
-            return method
-        trained = self.predictor.provenance.flow
-        method = "dis" if trained == "auto" else trained
-        on_cpu = self.predictor.flow_device.partition(":")[0] == CPU
-        return method if on_cpu else IN_TORCH.get(method, method)
+        """The flow method in use."""
+        return self.config.flow_method(self.predictor)
 
     def picture(self, image: Image) -> Image | None:
         """The last image with the last flow drawn over it, (h, w, 3) bgr8; None without flow."""

@@ -63,7 +63,8 @@ class HydraNetNode(ManagedNode[HydraNetNodeConfig]):
         self._imu = self.advertise(Imu, "imu_visual/data_raw")
         self._flow = self.advertise(Image, "~/flow/image")
         ImageInput(self, config.input, config.gyro.cameras, self.on_frame)
-        self.get_logger().info(f"{self._predictor}, cameras: {config.gyro.cameras}")
+        flow = config.gyro.flow_method(self._predictor)
+        self.get_logger().info(f"{self._predictor}, flow: {flow}, cameras: {config.gyro.cameras}")
 
     def reset(self, reason: str) -> None:
         """The next image has nothing to be compared with."""

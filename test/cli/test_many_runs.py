@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import argparse
 import json
+import multiprocessing
+import os
 from pathlib import Path
 
 import cv2
 import pytest
 from command_line import exit_code
 
+from hydranet_ros.cli import many_runs
+from hydranet_ros.cli.run import Outcome
 from hydranet_ros.simulation.config import StreetConfig
 from hydranet_ros.simulation.street import Street
 
@@ -100,3 +105,37 @@ def test_what_belongs_to_one_source_is_refused_for_several(
         assert message in capsys.readouterr().err
     assert exit_code("run", folders[0], folders[0], *arguments(camera)) == 2
     assert "two sources are called 'drive_1'" in capsys.readouterr().err
+
+
+class Bar:
+    """Counts as tqdm's does."""
+
+    total = 0
+
+    def refresh(self) -> None:
+        """Nothing is shown."""
+
+    def update(self, count: int) -> None:
+        """Nothing is shown."""
+
+
+def test_one_that_is_ended_from_outside_is_named() -> None:
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=os.abort)
+    process.start()
+    theirs.close()
+    job = many_runs._Job("06", argparse.Namespace(), process, ours)
+    assert not many_runs._heard(job, Bar())
+    assert job.failure == "its process ended with signal 6"
+
+
+def test_one_that_was_interrupted_is_named_and_keeps_what_it_has() -> None:
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe(duplex=False)
+    job = many_runs._Job("06", argparse.Namespace(), context.Process(), ours)
+    theirs.send(("outcome", Outcome({"frames": 3}, "3 frames", interrupted=True)))
+    assert many_runs._heard(job, Bar())
+    assert job.failure == "interrupted"
+    assert job.outcome is not None
+    assert job.outcome.printed == {"frames": 3}

