@@ -59,7 +59,7 @@ class Follow:
         """Look from a share of the distance, in browsers that are there and that come."""
         server.initial_camera.position = tuple(size * BEHIND)
         self._ours_until_s = now_s + OURS_S
-        self._away = {number: size * BEHIND for number in server.get_clients()}
+        self._away = dict.fromkeys(server.get_clients(), size * BEHIND)
 
 
 def _same(one: Array, other: Array) -> bool:

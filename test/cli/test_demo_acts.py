@@ -74,6 +74,15 @@ def test_without_truth_there_is_no_act() -> None:
         ACTS[0].open(source, 1)
 
 
+def test_wheels_do_not_fly() -> None:
+    source = Turning()
+    assert ACTS[0].open(source, 1) is source
+    rolled = lie.so3_exp(np.outer(np.linspace(-0.4, 0.4, len(source)), [0.0, 0.0, 1.0]))
+    source.T_w_c[:, :3, :3] = source.T_w_c[:, :3, :3] @ rolled
+    with pytest.raises(HydraNetError, match="as nothing on wheels does"):
+        ACTS[0].open(source, 1)
+
+
 def said(source: Turning, scale: float) -> dict[int, Any]:
     """Odometry whose turns are wrong by a scale."""
     found = {}
