@@ -94,6 +94,13 @@ def said(source: Turning, scale: float) -> dict[int, Any]:
     return found
 
 
+def test_the_heading_does_not_ask_how_the_world_lies() -> None:
+    source = Turning()
+    run = RecordedRun({WHEELS: said(source, 1.05), FUSED: said(source, 1.01)}, {})
+    source.T_w_c = lie.se3_exp([3.0, 1.0, 2.0, 1.2, -0.7, 0.4]) @ source.T_w_c  # z up, say
+    assert heading(run, source, 5.0).times == pytest.approx(5.0, rel=1e-3)
+
+
 @pytest.mark.parametrize(("fused", "passed"), [(1.002, True), (1.02, False)])
 def test_the_heading_is_held_to_five_times(fused: float, passed: bool) -> None:
     source = Turning()
