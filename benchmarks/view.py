@@ -1,6 +1,7 @@
 """CPU and traffic of the page at 10 Hz, with a real headless Chromium.
 
     python benchmarks/view.py --seconds 600
+    python benchmarks/view.py --seconds 50 --before 600     as it is after ten minutes
 
 Prints, for each tenth of the time, the CPU per frame of this process (the page, the making of the
 frames, and the relay that counts), and the bytes to the browser. Neither may grow with the drive.
@@ -86,11 +87,17 @@ def fill(history: History, seconds: float, rng: np.random.Generator) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=600.0)
+    parser.add_argument(
+        "--before", type=float, default=0.0, help="seconds of a drive that the page begins with"
+    )
     options = parser.parse_args()
     rng, history = np.random.default_rng(0), History()
     with open_page(history, port=8300) as page:
+        for _ in range(round(options.before * RATE_HZ)):
+            history.add(made(history.count, rng))
         relay = Relay(int(page.url.rpartition(":")[2]))
         idle = fill(history, 10.0, rng)
+        print(f"after {options.before:g} s of the drive")
         print(f"no browser: {1e3 * idle:.2f} ms of CPU per frame")
         browser = Browser(Path(tempfile.mkdtemp()))
         browser.open(relay.url)

@@ -48,6 +48,7 @@ WHEELS_S, IMU_S, STREET_FRAMES = 16.0, 28.0, 140
 # A robot that gets about: what it turns by, how far it goes, how fast it turns at most.
 TURNED_RAD, WAY_M, FASTEST_RAD_S = np.radians(240.0), 6.0, np.radians(70.0)
 MOST_WORLDS = 1000
+MOST_TILT_DEG = 12.0  # of a car on a hill, with room
 ALONE_WAIT_S = 0.1
 IMU = "/imu/data_raw"
 UP_C = np.array([0.0, -1.0, 0.0])
@@ -219,6 +220,20 @@ def _street(seed: int) -> Source:
     return Rendered("a street with a tunnel", Street(config), stereo=True)
 
 
+def _on_ground(source: Source) -> Source:
+    """The source, unless it flies: wheels of a drone would be judged by what they cannot know."""
+    assert source.T_w_c is not None
+    T = source.T_w_c[np.isfinite(source.T_w_c).all(axis=(1, 2))]
+    up_w = T[:, :3, :3] @ vehicle_up(source.T_w_c, UP_C)
+    mean = up_w.mean(axis=0) / np.linalg.norm(up_w.mean(axis=0))
+    tilt = float(np.degrees(np.arccos(np.clip(up_w @ mean, -1.0, 1.0))).max())
+    if tilt > MOST_TILT_DEG:
+        raise HydraNetError(
+            f"{source.name}: tilts by {tilt:.0f} deg, as nothing on wheels does: use --act 2 or 3"
+        )
+    return source
+
+
 # --- sensors beside the camera, from the true poses ----------------------------------------------
 
 
@@ -327,7 +342,7 @@ ACTS = (
         "A robot in a building: wheels that slip, a track 5 % wrong, and one camera",
         5.0,
         _robot,
-        lambda source: source,
+        _on_ground,
         _wheels,
         heading,
         _with_wheels,

@@ -20,12 +20,14 @@ from hydranet_ros.evaluation.recorded import (
 )
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.lie import Array
+from hydranet_ros.simulation.wheels import vehicle_up
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WHEELS, PRIOR, BIAS = "/odom", "/motion_prior/odometry", "/imu/bias"
 AXES = ("x", "y", "z")
+UP_C = np.array([0.0, -1.0, 0.0])  # of a camera that looks ahead
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,9 +79,13 @@ def _truth(source: Source) -> tuple[Array, Array]:
     return truth.stamps_ns * 1e-9, truth.T_w_c
 
 
-def _heading(T_w_c: Array) -> Array:
-    """(n,) deg, to the right, without jumps."""
-    return np.rad2deg(np.unwrap(np.arctan2(T_w_c[:, 0, 2], T_w_c[:, 2, 2])))
+def _heading(T_w_c: Array, up_c: Array) -> Array:
+    """(n,) deg turned about the vehicle's up since the first pose, to the right, without jumps."""
+    ahead = np.array([0.0, 0.0, 1.0])
+    ahead = ahead - (ahead @ up_c) * up_c
+    ahead = ahead / np.linalg.norm(ahead)
+    seen = T_w_c[0, :3, :3].T @ T_w_c[:, :3, :3] @ ahead
+    return np.rad2deg(np.unwrap(np.arctan2(seen @ np.cross(ahead, up_c), seen @ ahead)))
 
 
 def heading(run: RecordedRun, source: Source, bound: float) -> Outcome:
@@ -93,10 +99,11 @@ def heading(run: RecordedRun, source: Source, bound: float) -> Outcome:
     )
     within = (times >= begin) & (times <= end)
     times, T = times[within], T[within]
-    true = _heading(T)
+    up_c = vehicle_up(T, UP_C)
+    true = _heading(T, up_c)
     errors = {}
     for name, (seconds, poses) in paths.items():
-        found = np.interp(times, seconds, _heading(poses))
+        found = np.interp(times, seconds, _heading(poses, up_c))
         errors[name] = (found - found[0]) - (true - true[0])
     plot, (above, over) = figure(6.4, rows=2)
     for name, (seconds, poses) in {"truth": (times, T), **paths}.items():

@@ -17,11 +17,13 @@ if TYPE_CHECKING:
 CHUNK, TOGETHER = 64, 16
 LEAST_STEP_M = 0.02
 LINES = ("#1f5fbf", "#d1701f", "#2f8f4e", "#8a3fbf", "#b0305c", "#4a7a8c")
+# Sources have the colours of their paths.
+NAMED = {"odometry": "#d1701f", "rotation": "#2f8f4e"}
 BOUND = "3 sigma"
 BEHIND = np.array([-9.0, -5.0, 7.0])  # of the camera of the page, as seen from the vehicle
 SAME_VIEW = 0.01  # a share by which the view of a browser may differ from what it was told
 SETTLED_S, OURS_S = 1.0, 3.0
-PADDING = (12, 12, 0, 0)  # px above, right, below, left: or the uppermost number is cut off
+PADDING = (12, 24, 0, 0)  # px above, right, below, left: or the uppermost number is cut off
 LEAST_SPAN = 0.02  # of an axis whose line is flat
 
 
@@ -136,9 +138,8 @@ class Plot:
                     for label in (BOUND, "-" + BOUND)
                 ]
             else:
-                shown.append(
-                    uplot.Series(label=line, stroke=next(colours), width=1.5, spanGaps=True)
-                )
+                stroke = NAMED[line] if line in NAMED else next(colours)
+                shown.append(uplot.Series(label=line, stroke=stroke, width=1.5, spanGaps=True))
         nothing = tuple(np.zeros(2) for _ in shown)
         self._plot = server.gui.add_uplot(
             nothing,

@@ -74,6 +74,15 @@ def test_without_truth_there_is_no_act() -> None:
         ACTS[0].open(source, 1)
 
 
+def test_wheels_do_not_fly() -> None:
+    source = Turning()
+    assert ACTS[0].open(source, 1) is source
+    rolled = lie.so3_exp(np.outer(np.linspace(-0.4, 0.4, len(source)), [0.0, 0.0, 1.0]))
+    source.T_w_c[:, :3, :3] = source.T_w_c[:, :3, :3] @ rolled
+    with pytest.raises(HydraNetError, match="as nothing on wheels does"):
+        ACTS[0].open(source, 1)
+
+
 def said(source: Turning, scale: float) -> dict[int, Any]:
     """Odometry whose turns are wrong by a scale."""
     found = {}
@@ -83,6 +92,13 @@ def said(source: Turning, scale: float) -> dict[int, Any]:
         T_w_b = T_BASE_OPTICAL @ T @ lie.se3_inverse(T_BASE_OPTICAL)
         found[int(stamp)] = odometry(int(stamp), "odom", "base_link", T_w_b, np.zeros(6))
     return found
+
+
+def test_the_heading_does_not_ask_how_the_world_lies() -> None:
+    source = Turning()
+    run = RecordedRun({WHEELS: said(source, 1.05), FUSED: said(source, 1.01)}, {})
+    source.T_w_c = lie.se3_exp([3.0, 1.0, 2.0, 1.2, -0.7, 0.4]) @ source.T_w_c  # z up, say
+    assert heading(run, source, 5.0).times == pytest.approx(5.0, rel=1e-3)
 
 
 @pytest.mark.parametrize(("fused", "passed"), [(1.002, True), (1.02, False)])

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -35,6 +36,7 @@ from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.odometer import OdometryPath
 from hydranet_ros.ros import environment
 from hydranet_ros.stereo_vo.odometry import StereoVO
+from hydranet_ros.view.recorded import open_recorded
 
 FRAMES = 12
 
@@ -91,12 +93,15 @@ def finished(
 def test_it_shows_a_table_and_says_where_the_rest_is(finished: tuple[Path, str]) -> None:
     out, said = finished
     lines = said.splitlines()
+    if find_spec("viser") is not None:
+        assert lines.pop(0).startswith("live page: http://127.0.0.1:")
     assert lines[1].split()[:2] == ["VO", "alone"]
     assert lines[2].split()[0] == "fused"
     assert f"{FRAMES} frames played at" in lines[3]
     assert f"{FRAMES - 1} fused at" in lines[3]
     assert " 0 dropped" in lines[3]
     assert str(out / "report.html") in lines[4]
+    assert f"hydranet view {out / 'recorded'}" in lines[4]
     figures = json.loads((out / "metrics.json").read_text())
     assert 0.0 < figures["latency_p50_ms"] <= figures["latency_p95_ms"]
     assert figures["played_hz"] == pytest.approx(10.0, abs=2.0)
@@ -120,6 +125,14 @@ def test_it_leaves_a_bag_plots_and_logs_and_no_process(finished: tuple[Path, str
     assert kinds["/hydranet_node/relative_rotation/interval"] == "sensor_msgs/msg/TimeReference"
     assert "sensor_msgs/msg/Image" not in kinds.values()
     assert nodes_of(out) == []
+
+
+@pytest.mark.skipif(find_spec("viser") is None, reason="no viser: the page was not there")
+def test_the_page_is_kept_with_its_pictures(finished: tuple[Path, str]) -> None:
+    history = open_recorded(finished[0] / "recorded")
+    assert history.count == FRAMES - 1
+    assert set(history[history.count - 1].poses) == {"truth", "odometry", "gyro", "fused"}
+    assert any(history.picture(i) is not None for i in range(history.count))
 
 
 def test_what_was_recorded_is_what_the_core_computes(finished: tuple[Path, str]) -> None:
@@ -194,7 +207,7 @@ def test_a_node_that_fails_is_named_and_the_others_are_ended(
     street: Path, weights: Path, tmp_path: Path
 ) -> None:
     arguments = ("--source", str(street), "--out", str(tmp_path), "--weights", str(weights))
-    with demo(*arguments, "--cameras", "mono", "--device", "abacus") as child:
+    with demo(*arguments, "--no-view", "--cameras", "mono", "--device", "abacus") as child:
         said, complaint = child.communicate(timeout=170)
     assert (child.returncode, said, complaint.count("\n")) == (2, "", 1)
     assert complaint.startswith("hydranet demo: hydranet_node ended with code 2: ")
