@@ -19,6 +19,7 @@ h1 { font-size: 1.4rem; } h2 { font-size: 1.1rem; margin-top: 2rem; } p { color:
 .wide { overflow-x: auto; } table { border-collapse: collapse; }
 th, td { padding: 0.25rem 0.7rem; text-align: right; border-bottom: 1px solid #ddd; }
 th:first-child, td:first-child, th:nth-child(2), td:nth-child(2) { text-align: left; }
+td:nth-child(2) { white-space: nowrap; }
 .worse { color: #b0305c; font-weight: 600; }
 """
 HEADS: dict[str, Row] = {

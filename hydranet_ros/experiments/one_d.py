@@ -1,6 +1,6 @@
 """Five kinds of uncertainty on a function of one variable: the paper's figures of section 3.2.
 
-    hydranet experiment one-d --preset published --check     100 repetitions, 20 min on two cores
+    hydranet experiment one-d --preset published --check     100 repetitions, 12 min on two cores
     hydranet experiment one-d --preset paper                 as the paper's text has it
     hydranet experiment one-d --quick                        seconds; trained for a tenth
 

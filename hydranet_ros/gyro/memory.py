@@ -33,8 +33,8 @@ _KERNEL = 2.4  # of the robust kernel, in standard deviations of a point
 _LEAST_FRAMES = 3  # with fewer, depths can explain nearly anything
 _CHECKED_AT = (4, 8, 16)  # frames after which a better minimum is looked for
 # A camera that turns faster (rad per frame) sees a reference in two or three frames, in which
-# points tell less than the whole picture told the network. Of 3 and 5 deg, on four simulated robots
-# that turn on the spot: their errors over 10 frames are 0.5 to 0.85 of those without.
+# points tell less than the whole picture told the network. Of 3 and 5 deg, on four simulated
+# robots that turn on the spot: their errors over 10 frames are 0.5 to 0.85 of those without.
 _FAST_RAD = np.deg2rad(3.0)
 _NOTHING = 1e6  # variance of a rotation that is not believed
 _DRAWN = 0.1  # share of what steps and the rotation since the reference differ by
