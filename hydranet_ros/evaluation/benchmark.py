@@ -184,6 +184,7 @@ class Replayed:
 
     def __init__(self, rotations: Sequence[RelativeRotation]) -> None:
         self._rotations = {each.stamp_2_ns: each for each in rotations}
+        self.lost = None  # what was lost then is not counted again
 
     def update(self, frame: Frame) -> RelativeRotation | None:
         """The rotation that ends at a frame."""

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hydranet_ros import __version__
 from hydranet_ros.cli import __main__ as cli
 from hydranet_ros.geometry.trajectory import write_kitti, write_tum
 
@@ -107,7 +108,7 @@ def test_bad_input_is_one_line_and_exit_code_2(
 def test_help_has_an_example_and_version_prints(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, expected in [
         (["evaluate", "--help"], "examples:\n  hydranet evaluate"),
-        (["--version"], "hydranet_ros 0."),
+        (["--version"], f"hydranet_ros {__version__}"),
     ]:
         with pytest.raises(SystemExit) as stopped:
             cli.main(arguments)

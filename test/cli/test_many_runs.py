@@ -47,7 +47,7 @@ def written(folder: Path) -> dict[str, bytes]:
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.name not in ("timing.json", "report.html")
+        if path.is_file() and path.name not in ("timing.json", "timing.png", "report.html")
     }
 
 

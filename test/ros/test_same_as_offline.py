@@ -123,7 +123,11 @@ def test_the_nodes_give_the_numbers_of_the_pipeline(
             bench.spin(0.02)
         last = steps[-1].stamp_ns
         assert bench.spin_until(
-            lambda: bool(fused) and stamp_ns(fused[-1].header.stamp) == last, 60.0
+            lambda: all(
+                each and stamp_ns(each[-1].header.stamp) == last
+                for each in (fused, odometry, rotations)
+            ),
+            60.0,
         )
     expected = {state.stamp_ns: state.T_w_c for step in steps for state in step.states}
     T_c_b = lie.se3_inverse(T_b_c)
