@@ -79,9 +79,9 @@ class MemoryConfig(Configuration):
     )
     disparity_px: float = setting(0.7, "standard deviation of a disparity", 0.01, 10)
     network_scale: float = setting(
-        2.0,
+        4.0,
         "factor of the deviations of the network's rotations: where two images leave a doubt, the "
-        "next two leave the same one. Of 1, 2 and 4 by simulated robots and a drone, and KITTI 09",
+        "next two leave the same one",
         1.0,
         100,
     )
