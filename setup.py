@@ -108,7 +108,6 @@ setup(
     install_requires=[
         "setuptools",
         "numpy>=1.26",
-        "scipy>=1.11",
         "opencv-python-headless>=4.8,<5",
         "PyYAML>=6",
         "tqdm>=4.60",
@@ -124,7 +123,7 @@ setup(
         "report": ["matplotlib>=3.8"],
         "view": ["viser>=1.1,<2"],
         "docs": ["sphinx>=7", "myst-parser>=3", "furo"],
-        "test": ["pytest<9", "pytest-xdist", "hypothesis", "transforms3d"],
+        "test": ["pytest<9", "pytest-xdist", "hypothesis", "transforms3d", "scipy>=1.11"],
         "lint": ["ruff", "mypy", "types-PyYAML", "types-tqdm"],
     },
     entry_points={

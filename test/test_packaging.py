@@ -33,7 +33,10 @@ MODULES = sorted(
 )
 NODES = sorted(path.stem for path in (PACKAGE / "ros").glob("*_node.py"))
 EXECUTABLES = {"hydranet", "hydranet_all", *NODES}
-REQUIRED = {"hydranet_ros", "numpy", "scipy", "cv2", "yaml", "tqdm"}
+REQUIRED = {"hydranet_ros", "numpy", "cv2", "yaml", "tqdm"}
+# Rooms that need nothing but what `pip install .` brings.
+CORE = [[room] for room in ("geometry", "stereo_vo", "fusion", "simulation", "pipeline")]
+NOT_BROUGHT = ("scipy", "torch", "numba", "matplotlib", "rosbags", "viser", "rclpy")
 # The ROS wheels prepare a process once; a child in another environment has to do it again.
 WHEELS_GUARD = "_ROS_WHEELS_BOOTSTRAP_COMPLETE"
 PIP = ("-m", "pip", "--disable-pip-version-check", "--quiet")
@@ -245,6 +248,20 @@ def test_every_module_imports(imported: dict[str, dict[str, Any]], module: str) 
     if missing is not None and missing.partition(".")[0] not in REQUIRED:
         pytest.skip(f"{module}: {missing} is not installed")
     assert error is None, error
+
+
+def test_the_core_imports_without_what_pip_does_not_bring(installed: Installed) -> None:
+    code = f"import sys; sys.modules.update(dict.fromkeys({NOT_BROUGHT!r}))\n{IMPORT_ALL}"
+    done = installed.run("python", "-c", code)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)["modules"]
+    core = {
+        name: each["error"]
+        for name, each in found.items()
+        if name.split(".")[1:2] in CORE and not name.endswith("_numba")
+    }
+    assert len(core) > 60
+    assert not {name: error for name, error in core.items() if error is not None}
 
 
 def commands_in(text: str) -> list[str]:

@@ -6,10 +6,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
-from scipy.special import chdtri
 
 from hydranet_ros.evaluation.record import RotationErrors, RunRecord
-from hydranet_ros.geometry import lie
+from hydranet_ros.geometry import chi_square, lie
 from hydranet_ros.geometry.lie import Array
 
 TRUTH, BAND = "#777777", "#c9d8ec"
@@ -47,7 +46,9 @@ def figure(height_in: float, rows: int = 1, columns: int = 1) -> tuple[Figure, l
 
 def chi2_quantile(share: Array | float, degrees_of_freedom: int) -> Array:
     """Below which a share of a chi-square distribution lies: all of it below infinity."""
-    return np.asarray(chdtri(degrees_of_freedom, 1.0 - np.asarray(share)))
+    beyond = 1.0 - np.asarray(share)
+    found = [chi_square.quantile(degrees_of_freedom, each) for each in beyond.ravel().tolist()]
+    return np.array(found).reshape(beyond.shape)
 
 
 # --- where it went -------------------------------------------------------------------------------

@@ -27,17 +27,17 @@ Array = NDArray[Any]  # of float64; NumPy's own signatures are too loose to say 
 
 # Below this squared angle the closed forms of the Jacobian coefficients cancel; their Taylor
 # series with the terms below is exact to rounding there.
-_SERIES_BELOW = 1.0
+SERIES_BELOW = 1.0
 _TERMS = range(9)
-_SIN3_SERIES = np.array([(-1) ** k / factorial(2 * k + 3) for k in _TERMS])
+SIN3_SERIES = np.array([(-1) ** k / factorial(2 * k + 3) for k in _TERMS])
 _COS4_SERIES = np.array([(-1) ** k / factorial(2 * k + 4) for k in _TERMS])
 _MIX5_SERIES = np.array([(-1) ** k * (k + 1) / factorial(2 * k + 5) for k in _TERMS])
 # |B_2n| / (2n)! of the cotangent series; it converges slowly, so its threshold is lower.
-_COT_SERIES_BELOW = 0.25
+COT_SERIES_BELOW = 0.25
 _BERNOULLI = [1 / 6, 1 / 30, 1 / 42, 1 / 30, 5 / 66, 691 / 2730, 7 / 6]
-_COT_SERIES = np.array([b / factorial(2 * n) for n, b in enumerate(_BERNOULLI, start=1)])
-_AD2_SERIES = _COT_SERIES * (2 - np.arange(1, 8))
-_AD4_SERIES = (_COT_SERIES * (1 - np.arange(1, 8)))[1:]
+COT_SERIES = np.array([b / factorial(2 * n) for n, b in enumerate(_BERNOULLI, start=1)])
+AD4_SERIES = np.append((COT_SERIES * (1 - np.arange(1, 8)))[1:], 0.0)  # -d/du of it
+_INVERSE_SERIES = np.stack([COT_SERIES, AD4_SERIES], axis=1)
 _POWERS = np.arange(len(_TERMS))
 
 # Linear maps as matrices, because one product is faster than many assignments:
@@ -105,7 +105,7 @@ def _versine_over(theta: Array) -> Array:
 def _sine_defect(theta2: Array) -> Array:
     """(theta - sin(theta)) / theta^3."""
     return _by_angle(
-        theta2, _SERIES_BELOW, _SIN3_SERIES, lambda t2: (1.0 - _sin_over(np.sqrt(t2))) / t2
+        theta2, SERIES_BELOW, SIN3_SERIES, lambda t2: (1.0 - _sin_over(np.sqrt(t2))) / t2
     )
 
 
@@ -182,15 +182,30 @@ def so3_left_jacobian_inverse(phi: ArrayLike) -> Array:
     Singular at theta = 2 pi; `so3_log` never returns more than pi.
     """
     phi = np.asarray(phi, dtype=np.float64)
-    theta2 = _dot(phi, phi)
     k = hat(phi)
+    return _I3 - 0.5 * k + _scale(inverse_coefficients(phi)[0], k @ k)
 
-    def closed(t2: Array) -> Array:
-        half = 0.5 * np.sqrt(t2)
-        return (1.0 - half * np.cos(half) / np.sin(half)) / t2
 
-    c = _by_angle(theta2, _COT_SERIES_BELOW, _COT_SERIES, closed)
-    return _I3 - 0.5 * k + _scale(c, k @ k)
+def inverse_coefficients(phi: Array) -> tuple[Array, Array]:
+    """The coefficients e and d of the inverse left Jacobians of SO(3) and SE(3).
+
+    With u = theta^2 and a = theta/2, e = (1 - a cot a)/u and
+    d = -de/du = (1 - a cot a)/u^2 + (cot a - a / sin^2 a)/(8 a u).
+    """
+    u = _dot(phi, phi)
+    small = u < COT_SERIES_BELOW
+    every = bool(small.all())
+    powers = (u if every else np.where(small, u, 0.0))[..., None] ** _POWERS[: len(COT_SERIES)]
+    series = powers @ _INVERSE_SERIES
+    e, d = series[..., 0], series[..., 1]
+    if every:
+        return e, d
+    u = np.where(small, 1.0, u)
+    half = 0.5 * np.sqrt(u)
+    cot = np.cos(half) / np.sin(half)
+    slope = (cot - half / np.sin(half) ** 2) / (8.0 * half)
+    defect = (1.0 - half * cot) / u
+    return np.where(small, e, defect), np.where(small, d, (slope + defect) / u)
 
 
 def project_to_so3(matrix: ArrayLike) -> Array:
@@ -331,32 +346,23 @@ def se3_left_jacobian(xi: ArrayLike) -> Array:
 
 
 def se3_left_jacobian_inverse(xi: ArrayLike) -> Array:
-    """J(xi)^-1 = I - ad/2 + c ad^2 + d ad^4, ad = ad(xi); singular where the SO(3) one is.
-
-    The sum over Bernoulli numbers B_n ad^n / n! ends there, because (ad^2 + theta^2)^2 ad = 0:
-    c u - d u^2 and its slope must be those of 1 - (theta/2) cot(theta/2), u = theta^2.
-    """
+    """J(xi)^-1 = [[J(phi)^-1, K], [0, J(phi)^-1]]; singular where the SO(3) one is."""
     xi = np.asarray(xi, dtype=np.float64)
-    theta2 = _dot(xi[..., 3:], xi[..., 3:])
-    ad = se3_ad(xi)
-    ad2 = ad @ ad
+    rho, phi = xi[..., :3], xi[..., 3:]
+    e, d = inverse_coefficients(phi)
+    k = hat(phi)
+    return _block_upper(_I3 - 0.5 * k + _scale(e, k @ k), inverse_corner(rho, phi, e, d))
 
-    def k(u: Array) -> tuple[Array, Array]:
-        half = 0.5 * np.sqrt(u)
-        cot = np.cos(half) / np.sin(half)
-        return half * cot - 1.0, (cot - half / np.sin(half) ** 2) / (8.0 * half)
 
-    def closed_c(u: Array) -> Array:
-        value, slope = k(u)
-        return slope - 2.0 * value / u
+def inverse_corner(rho: Array, phi: Array, e: Array, d: Array) -> Array:
+    """K = v^ phi^ + phi^ v^ - rho^/2 with v = e rho - d (phi' rho) phi, the corner of J(xi)^-1.
 
-    def closed_d(u: Array) -> Array:
-        value, slope = k(u)
-        return (slope * u - value) / (u * u)
-
-    c = _by_angle(theta2, _COT_SERIES_BELOW, _AD2_SERIES, closed_c)
-    d = _by_angle(theta2, _COT_SERIES_BELOW, _AD4_SERIES, closed_d)
-    return _I6 - 0.5 * ad + _scale(c, ad2) + _scale(d, ad2 @ ad2)
+    e and d are `inverse_coefficients`. The sum over Bernoulli numbers B_n ad^n / n!, ad = ad(xi),
+    ends with -ad/2 + (e + d theta^2) ad^2 + d ad^4, because (ad^2 + theta^2)^2 ad = 0.
+    """
+    v = e[..., None] * rho - (d * _dot(phi, rho))[..., None] * phi
+    product = hat(v) @ hat(phi)
+    return product + np.swapaxes(product, -1, -2) - 0.5 * hat(rho)
 
 
 def se3_ad(xi: ArrayLike) -> Array:
@@ -392,8 +398,8 @@ def _q_matrix(xi: Array) -> Array:
         return value
 
     a = _sine_defect(theta2)
-    b = _by_angle(theta2, _SERIES_BELOW, _COS4_SERIES, closed_b)
-    c = _by_angle(theta2, _SERIES_BELOW, _MIX5_SERIES, closed_c)
+    b = _by_angle(theta2, SERIES_BELOW, _COS4_SERIES, closed_b)
+    c = _by_angle(theta2, SERIES_BELOW, _MIX5_SERIES, closed_c)
     pr, rp = p @ r, r @ p
     prp = pr @ p
     return (

@@ -16,6 +16,7 @@ from hydranet_ros.fusion.imu import STANDARD_GRAVITY, ImuSample
 from hydranet_ros.geometry.lie import Array
 from hydranet_ros.geometry.stamps import Stamps
 from hydranet_ros.settings import Configuration, setting
+from hydranet_ros.simulation import splines
 
 
 @dataclass(frozen=True)
@@ -37,19 +38,14 @@ def simulate_imu(
     T_w_c: Array, stamps_ns: Stamps, config: SimulatedImuConfig, up_w: Array
 ) -> Iterator[ImuSample]:
     """Samples from the first true pose to the last; `up_w` (3,) is up in their world."""
-    from scipy.interpolate import CubicSpline
-    from scipy.spatial.transform import Rotation, RotationSpline
-
     known = np.isfinite(T_w_c).all(axis=(1, 2))
     T_w_c, stamps = T_w_c[known], stamps_ns[known]
     seconds = (stamps - stamps[0]) * 1e-9
-    turn = RotationSpline(seconds, Rotation.from_matrix(T_w_c[:, :3, :3]))
-    place = CubicSpline(seconds, T_w_c[:, :3, 3])
     dt = 1.0 / config.rate_hz
     times = np.arange(int(seconds[-1] / dt) + 1) * dt
-    rates = turn(times, 1)
-    C_w_c = turn(times).as_matrix()
-    up_c = np.swapaxes(C_w_c, -1, -2) @ (place(times, 2) + STANDARD_GRAVITY * up_w)[:, :, None]
+    C_w_c, rates = splines.turning(seconds, T_w_c[:, :3, :3], times)
+    force_w = splines.accelerations(seconds, T_w_c[:, :3, 3], times) + STANDARD_GRAVITY * up_w
+    up_c = np.swapaxes(C_w_c, -1, -2) @ force_w[:, :, None]
     rng = np.random.default_rng(config.seed)
     walk = rng.normal(size=rates.shape) * config.bias_walk_deg_s * np.sqrt(dt)
     bias = np.deg2rad(np.array(config.bias_deg_s) + np.cumsum(walk, axis=0))

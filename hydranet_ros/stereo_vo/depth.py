@@ -16,15 +16,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hydranet_ros.geometry.lie import Array
+from hydranet_ros.geometry.windows import window_centroids
 from hydranet_ros.stereo_vo.calibration import PRIOR_SIGMA, SHARED, SIZE, Calibration
 from hydranet_ros.stereo_vo.features import Mask
-from hydranet_ros.stereo_vo.front_end import (
-    Followed,
-    Front,
-    TrackedFrame,
-    follow,
-    window_centroids,
-)
+from hydranet_ros.stereo_vo.front_end import Followed, Front, TrackedFrame, follow
 from hydranet_ros.stereo_vo.motion import Tracks
 from hydranet_ros.stereo_vo.result import Lost
 

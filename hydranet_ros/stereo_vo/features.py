@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from hydranet_ros.geometry.corners import corner_strength, strongest
 from hydranet_ros.geometry.lie import Array
 from hydranet_ros.stereo_vo.config import StereoVOConfig
 
@@ -18,12 +18,11 @@ _GRADIENT_UNIT = 2.0 / 255.0
 
 
 class CornerDetector:
-    """Finds corners; keeps its image-sized buffers, as fresh ones cost more than the corners."""
+    """Finds corners; keeps its image-sized buffer, as a fresh one costs more than the corners."""
 
     def __init__(self, config: StereoVOConfig) -> None:
         self._config = config
         self._score = np.zeros((0, 0), dtype=np.float32)
-        self._cells = np.zeros(0, dtype=np.float32)
 
     def detect(self, image: Image, occupied: Array, room: int) -> Array:
         """Find up to `room` new corners, strongest first: (n, 2) pixels.
@@ -33,7 +32,8 @@ class CornerDetector:
         config = self._config
         score = self._measure(image)
         cell = cell_size(image.shape, config)
-        found, strength = self._best_of_cells(score, cell)
+        cells = score.shape[0] // cell, score.shape[1] // cell
+        found, strength = strongest(score, 0, cell, cells, peaks=False)
         least = (_GRADIENT_UNIT * config.corner_contrast) ** 2
         wanted = (strength > least) & ~_taken(occupied, score.shape, cell)
         wanted &= _is_peak(score, found, strength)
@@ -44,25 +44,10 @@ class CornerDetector:
     def _measure(self, image: Image) -> Score:
         """The smaller eigenvalue of the gradients around every pixel; 0 along the border."""
         if self._score.shape != image.shape:
-            self._score = np.empty(image.shape, dtype=np.float32)
-            self._cells = np.empty(image.size, dtype=np.float32)
-        score, b = self._score, self._config.border_px
-        cv2.cornerMinEigenVal(image, self._config.corner_block_px, dst=score)
-        score[:b], score[-b:], score[:, :b], score[:, -b:] = 0.0, 0.0, 0.0, 0.0
-        return score
-
-    def _best_of_cells(self, score: Score, cell: int) -> tuple[NDArray[np.int64], Score]:
-        """The (cells, 2) pixels of each whole cell's largest score, and that score."""
-        rows, columns = score.shape[0] // cell, score.shape[1] // cell
-        blocks = score[: rows * cell, : columns * cell].reshape(rows, cell, columns, cell)
-        used = rows * columns * cell * cell
-        shuffled = self._cells[:used].reshape(rows, columns, cell, cell)
-        np.copyto(shuffled, blocks.transpose(0, 2, 1, 3))
-        flat = shuffled.reshape(rows * columns, cell * cell)
-        best = np.argmax(flat, axis=1)
-        row, column = np.divmod(np.arange(rows * columns), columns)
-        pixels = np.stack([column * cell + best % cell, row * cell + best // cell], axis=1)
-        return pixels, flat[np.arange(len(flat)), best]
+            self._score = np.zeros(image.shape, dtype=np.float32)
+        config = self._config
+        corner_strength(image, config.corner_block_px, config.border_px, self._score)
+        return self._score
 
 
 def cell_size(shape: tuple[int, ...], config: StereoVOConfig) -> int:

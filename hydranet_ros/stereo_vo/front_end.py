@@ -10,10 +10,16 @@ import numpy as np
 
 from hydranet_ros.geometry.camera import Frame, StereoCamera
 from hydranet_ros.geometry.lie import Array
+from hydranet_ros.geometry.windows import (
+    brightened,
+    brightness_ratio,
+    smooth,
+    window_centroids,
+)
 from hydranet_ros.stereo_vo.calibration import Calibration
 from hydranet_ros.stereo_vo.config import StereoVOConfig
 from hydranet_ros.stereo_vo.features import CornerDetector, Image, Mask
-from hydranet_ros.stereo_vo.motion import Tracks, transform
+from hydranet_ros.stereo_vo.motion import Tracks, compiled, median, transform
 from hydranet_ros.stereo_vo.result import Lost
 
 # Whether left and right are of one instant is told by corners that move vertically by this much,
@@ -55,12 +61,12 @@ def make_frame(frame: Frame, config: StereoVOConfig) -> TrackedFrame:
     """A frame without features; the images are copied, as callers reuse their buffers."""
     none = np.zeros((0, 4))
     left, stamp_ns = frame.left.copy(), frame.stamp_ns
-    smoothed = smooth(left, config)
+    smoothed = smooth(left, config.window_px)
     if frame.depth is not None:
         pair = smoothed, smoothed
         return TrackedFrame(stamp_ns, left, left, pair, none, none[:, :2], frame.depth.copy())
     assert frame.right is not None
-    pair = smoothed, smooth(frame.right, config)
+    pair = smoothed, smooth(frame.right, config.window_px)
     return TrackedFrame(stamp_ns, left, frame.right.copy(), pair, none, none[:, :2])
 
 
@@ -172,7 +178,7 @@ class Front:
         A window with an edge of something near in it has that one's disparity, not the far one's
         (or something between): always too much, by whole pixels, and in every frame again.
         """
-        usual = float(np.median(error[found])) if found.any() else 0.0
+        usual = median(error[found]) if found.any() else 0.0
         return np.asarray(error <= self._config.match_ratio * max(usual, _LEAST_ERROR))
 
     def _expected(self, features: Array, guess: Array) -> Array:
@@ -200,19 +206,9 @@ class Front:
 _BLIND_SHARES = (0.01, 0.05, 0.1, -0.03)
 # Mean difference of two windows, in grey levels, below which they are alike in any case.
 _LEAST_ERROR = 1.0
-# Pixels per element of a smoothed image.
-_STRIDE = 4
-# Grey levels between which a ratio of brightness means something.
-_DARK, _BRIGHT = 8.0, 245.0
-# Fewer pairs than this give no reliable median.
-_FEWEST_RATIOS = 15
-# Standard errors by which a ratio must differ from 1 to be used: noise would do harm.
-_SIGNIFICANT = 3.0
 # The medians of left and right differ by less where both are exposed alike: by 9 % at most on
 # KITTI 06, more where something near fills half of one image.
 _SEEN_ALIKE = 0.25
-# 0.2 % of the brightest level is half a grey level.
-_LEAST_CHANGE = 0.002
 
 
 def follow(
@@ -250,56 +246,6 @@ def follow(
     return where, ok & inside(where, source, config), level
 
 
-def window_centroids(image: Image, pixels: Array, window_px: int) -> Array:
-    """Where windows around (n, 2) pixels have their texture: (n, 2), relative to their centres.
-
-    Lucas-Kanade finds the mean motion of a window, weighed by its squared gradients: along a row
-    by those along the row, along a column likewise. Where the motion changes within the window it
-    is that of this centroid, not of the centre. On a road the texture grows towards the camera, as
-    the motion does: on a rendered one, rows 20 to 80 px below the horizon, the motion of the
-    centre comes out wrong by 0.08 px in the median, that of the centroid by 0.001, with half the
-    scatter.
-    """
-    half, (height, width) = window_px // 2, image.shape
-    span = np.arange(-half - 1, half + 2)
-    centre = np.round(pixels).astype(np.int64)
-    column = np.clip(centre[:, :1] + span, 0, width - 1)
-    row = np.clip(centre[:, 1:] + span, 0, height - 1)
-    patch = image[row[:, :, None], column[:, None, :]].astype(np.float32)
-    along = (patch[:, 1:-1, 2:] - patch[:, 1:-1, :-2]) ** 2
-    down = (patch[:, 2:, 1:-1] - patch[:, :-2, 1:-1]) ** 2
-    offset = span[1:-1].astype(np.float32)
-    sums = along.sum(axis=1), down.sum(axis=2)  # over rows, over columns
-    x, y = ((each @ offset) / np.maximum(each.sum(axis=1), 1.0) for each in sums)
-    return np.stack([x, y], axis=1).astype(np.float64)
-
-
-def smooth(image: Image, config: StereoVOConfig) -> Array:
-    """Mean grey levels of the tracking windows around every fourth pixel in either direction."""
-    height, width = image.shape[0] // _STRIDE, image.shape[1] // _STRIDE
-    cut = image[: height * _STRIDE, : width * _STRIDE]
-    small = cv2.resize(cut, (width, height), interpolation=cv2.INTER_AREA)
-    side = max(round(config.window_px / _STRIDE), 1)
-    return np.asarray(cv2.boxFilter(small, cv2.CV_32F, (side, side)))
-
-
-def brightness_ratio(target: Array, there: Array, source: Array, here: Array) -> float:
-    """Median ratio of two smoothed images at (n, 2) corresponding pixels; 1 unless significant.
-
-    Lucas-Kanade takes a difference in exposure for motion, so the source is multiplied by this.
-    Centres need only be good to a few pixels.
-    """
-    a, b = _look_up(target, there), _look_up(source, here)
-    usable = (a > _DARK) & (b > _DARK) & (a < _BRIGHT) & (b < _BRIGHT)
-    if usable.sum() < _FEWEST_RATIOS:
-        return 1.0
-    ratios = a[usable] / b[usable]
-    ratio = float(np.median(ratios))
-    # 1.25 sigma / sqrt(n) is the standard error of a median, 1.48 MAD an estimate of sigma.
-    error = 1.85 * float(np.median(np.abs(ratios - ratio))) / len(ratios) ** 0.5
-    return ratio if abs(ratio - 1.0) > _SIGNIFICANT * error else 1.0
-
-
 def _as_right(frame: TrackedFrame) -> Image:
     """The left image at the brightness of the right one, by their medians: no match is known yet.
 
@@ -308,19 +254,6 @@ def _as_right(frame: TrackedFrame) -> Image:
     left, right = (float(np.median(each)) for each in frame.smooth)
     ratio = right / max(left, 1.0)
     return frame.left if abs(ratio - 1.0) < _SEEN_ALIKE else brightened(frame.left, ratio)
-
-
-def brightened(image: Image, ratio: float) -> Image:
-    """The image times a ratio, or itself where the change would be less than the rounding."""
-    if abs(ratio - 1.0) < _LEAST_CHANGE:
-        return image
-    return np.asarray(cv2.convertScaleAbs(image, alpha=ratio), dtype=np.uint8)
-
-
-def _look_up(smoothed: Array, pixels: Array) -> Array:
-    height, width = smoothed.shape
-    u, v = (pixels / _STRIDE).astype(np.int64).T
-    return np.asarray(smoothed[np.clip(v, 0, height - 1), np.clip(u, 0, width - 1)])
 
 
 def inside(pixels: Array, image: Image, config: StereoVOConfig) -> Mask:
@@ -359,5 +292,8 @@ def match_blindly(
 
 def nearest_disparity(pixels: Array, known: Array, disparities: Array) -> Array:
     """For (n, 2) pixels, the disparity of the nearest of (m, 2) known ones."""
+    fast = compiled()
+    if fast is not None:
+        return np.asarray(fast.nearest_disparity(pixels, known, disparities))
     gap = pixels[:, None, :] - known[None, :, :]
     return np.asarray(disparities[np.argmin(np.einsum("nmi,nmi->nm", gap, gap), axis=1)])

@@ -16,6 +16,10 @@ standard deviation.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from importlib import import_module
+from importlib.util import find_spec
+from types import ModuleType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +42,8 @@ _JITTER = slice(6, 9)
 _OWN = slice(0, 9)  # of this pair of frames alone
 _THETA = slice(9, 9 + SIZE)
 _WIDTH = 9 + SIZE
+# Behind them, where it is asked for, what is not estimated: the time a rolling shutter takes.
+_READOUT = _WIDTH
 # Mahalanobis distance of 3 residuals from which a track counts less (Huber), and above which it
 # is no inlier: the 70 % and 99.5 % points of chi with 3 degrees of freedom.
 _HUBER = 1.9
@@ -52,6 +58,13 @@ _MIN_DISPARITY_PX = 0.2
 _CONVERGED = 1e-5
 # The scale never falls below this: residuals of a tenth of the expected noise are rounding.
 _MIN_SCALE = 0.1
+
+
+def median(values: Array) -> float:
+    """np.median's of (n,) values: of some hundreds that takes longer to start than to compute."""
+    n = len(values)
+    middle = np.partition(values, (n // 2 - 1, n // 2) if n % 2 == 0 else n // 2)
+    return 0.5 * float(middle[(n - 1) // 2] + middle[n // 2])
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,10 +87,11 @@ class MotionFit:
     """A solved motion: T_2_1, the covariance of its left perturbation, and the fit.
 
     `Sigma_2_1` is that of a known calibration, `by_theta` (6, 17) how the motion would change with
-    the calibration.
+    the calibration, and `by_readout` (6,) how with the time from the first to the last row, in
+    times between frames; None where it was not asked for. Both are of what is taken off pixels.
 
-    `clustering` compares the scatter of the gradients summed over image patches with what
-    independent residuals would make it, 1. `message` is the (17, 17) information and (17,)
+    `clustering` compares the scatter of the gradients summed over image patches with what the
+    information takes it for. `message` is the (17, 17) information and (17,)
     information vector of this pair about theta. `rolling` is the same about a rolling shutter, see
     `_rolling`. `rivals` are tracks that agree on another motion.
     """
@@ -89,6 +103,7 @@ class MotionFit:
     clustering: float
     message: tuple[Array, Array]
     by_theta: Array
+    by_readout: Array | None = None
     rolling: tuple[float, float] = (0.0, 0.0)
     rivals: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=bool))
 
@@ -109,7 +124,7 @@ class _Linearised:
     def errors(self) -> Array:
         """(n,) most likely errors of u_right before; those of outliers are limited."""
         distance = self.distances()[:, 0]
-        limit = _HUBER * max(float(np.median(distance)) / _CHI3_MEDIAN, _MIN_SCALE)
+        limit = _HUBER * max(median(distance) / _CHI3_MEDIAN, _MIN_SCALE)
         error = np.einsum("ni,ni->n", self.gain, self.residuals[:, :3])
         return np.asarray(error * limit / np.maximum(distance, limit))
 
@@ -118,6 +133,17 @@ class _Linearised:
         e, w = self.residuals, self.weights
         stereo = np.einsum("ni,nij,nj->n", e[:, :3], w[:, :3, :3], e[:, :3])
         return np.asarray(np.sqrt(np.stack([stereo, e[:, 3] ** 2 * w[:, 3, 3]], axis=1)))
+
+
+@dataclass(frozen=True, eq=False)
+class Rolling:
+    """What a rolling shutter needs: the (6,) twist of the motion before, and an image's height.
+
+    The twist is that over as much time as the motion to be solved takes; None: the same motion.
+    """
+
+    twist: Array | None
+    height: int
 
 
 class MotionSolver:
@@ -130,8 +156,10 @@ class MotionSolver:
         calibration: Calibration,
         noise: TrackNoise,
         jitter_px: float,
+        rolling: Rolling | None = None,
     ) -> None:
         self._camera = camera
+        self._shutter = rolling
         self._tracks = tracks
         self._basis_1 = offset_basis(camera.left, tracks.before)
         self._basis_2 = offset_basis(camera.left, tracks.after)
@@ -244,7 +272,7 @@ class MotionSolver:
     def _normal(self, system: _Linearised) -> tuple[Array, Array, float]:
         """Information, gradient, and the scale of the residuals."""
         distances = system.distances()
-        scale = max(float(np.median(distances[:, 0])) / _CHI3_MEDIAN, _MIN_SCALE)
+        scale = max(median(distances[:, 0]) / _CHI3_MEDIAN, _MIN_SCALE)
         limits = scale * np.array([_HUBER, 1.0])
         robust = limits / np.maximum(distances, limits) / scale**2
         rows, width = 4 * len(distances), system.jacobian.shape[2]
@@ -258,18 +286,47 @@ class MotionSolver:
     def _finish(self, pose: Array, state: Array, errors: Array) -> MotionFit:
         """Covariance, inliers and the message about theta at the solution."""
         system = self.with_calibration(self.linearise(pose, state, errors), errors)
-        information, gradient, scale = self._normal(system)
+        information, gradient, scale = self._normal(self._with_readout(system, pose))
         information[_JITTER, _JITTER] += self._prior[_JITTER, _JITTER]
         inverse = np.linalg.inv(information[_OWN, _OWN])
         covariance = inverse[_XI, _XI]
         by_theta = -inverse[_XI] @ information[_OWN, _THETA]
+        by_readout = None
+        if self._shutter is not None:
+            by_readout = -inverse[_XI] @ information[_OWN, _READOUT]
+        information, gradient = information[:_WIDTH, :_WIDTH], gradient[:_WIDTH]
         gradient[_JITTER] -= self._prior[_JITTER, _JITTER] @ state[_JITTER]
         inliers = system.distances()[:, 0] < _GATE * scale
         clustering = self._clustering(system, scale)
         message = _message(information, gradient, state[_THETA])
         symmetric = 0.5 * (covariance + covariance.T)
         rolling = self._rolling(system, information, gradient, scale)
-        return MotionFit(pose, symmetric, inliers, scale, clustering, message, by_theta, rolling)
+        return MotionFit(
+            *(pose, symmetric, inliers, scale, clustering, message, by_theta, by_readout, rolling)
+        )
+
+    def _with_readout(self, system: _Linearised, pose: Array) -> _Linearised:
+        """The same with the column of a rolling shutter's readout, if that is asked for.
+
+        A point in a row v is seen (v / height - 1/2) readouts after the stamp, in which it moves
+        on at the velocity of that frame: half of this motion and the one before, or what goes on
+        from these. The column is how that moves y2, less what it moves y1.
+        """
+        if self._shutter is None:
+            return system
+        twist = lie.se3_log(pose)
+        before = twist if self._shutter.twist is None else self._shutter.twist
+        y1, y2 = self._tracks.before[:, :3], self._tracks.after[:, :3]
+        first = self._late(y1, 0.5 * (before + twist), self._shutter.height)
+        second = self._late(y2, 1.5 * twist - 0.5 * before, self._shutter.height)
+        column = np.zeros((len(y1), 4, 1))
+        column[:, :3, 0] = second - np.einsum("nij,nj->ni", system.through, first)
+        return replace(system, jacobian=np.concatenate([system.jacobian, column], axis=2))
+
+    def _late(self, y: Array, twist: Array, height: int) -> Array:
+        """(n, 3): how far points at (n, 3) y move until their rows are read, of one readout."""
+        flow = pose_jacobian(self._camera, self._camera.triangulate(y))[0] @ twist
+        return np.asarray((y[:, 1:2] / height - 0.5) * flow)
 
     def _rolling(
         self, system: _Linearised, information: Array, gradient: Array, scale: float
@@ -291,19 +348,30 @@ class MotionSolver:
         return known, float(np.sum(weighted * system.residuals[:, :3])) - float(gain @ gradient)
 
     def _clustering(self, system: _Linearised, scale: float) -> float:
-        """tr(H^-1 sum_c g_c g_c^T) / 6, g_c the summed gradients of patch c; 1 if independent."""
+        """tr(sum_c g_c g_c^T) / tr(sum_c H_c - H_c^2), g_c the summed gradients of patch c.
+
+        Gradients and information H_c are whitened: the H_c sum to the identity. If patches err
+        independently, those of a fit have E g_c g_c^T = k (H_c - H_c^2), and k times the inverse
+        information is the covariance (the sandwich of robust statistics). Of independent
+        Gaussian residuals it is 0.83, as weights limit what is far out. Where all information is
+        in one patch nothing tells: 1.
+        """
         distances, limit = system.distances()[:, 0], scale * _HUBER
         robust = limit / np.maximum(distances, limit) / scale**2
         jacobian = system.jacobian[:, :3, _XI]
         weighted = (system.weights[:, :3, :3] @ jacobian) * robust[:, None, None]
         information = np.einsum("nia,nib->ab", weighted, jacobian)
-        gradients = np.einsum("nia,ni->na", weighted, system.residuals[:, :3])
-        white = np.linalg.solve(np.linalg.cholesky(information), gradients.T).T
+        root = np.linalg.inv(np.linalg.cholesky(information)).T
+        white = np.einsum("nia,ni->na", weighted, system.residuals[:, :3]) @ root
         patches = (self._tracks.after[:, :2] // (_PATCH_RAD * self._camera.left.fx)).astype(int)
         _, index = np.unique(patches, axis=0, return_inverse=True)
-        sums = np.zeros((len(white), 6))
+        count = int(index.max()) + 1
+        sums, parts = np.zeros((count, 6)), np.zeros((count, 6, 6))
         np.add.at(sums, index.ravel(), white)
-        return float(np.sum(sums**2)) / 6.0
+        each = np.swapaxes(weighted @ root, 1, 2) @ (jacobian @ root)
+        np.add.at(parts, index.ravel(), each)
+        left = 6.0 - float(np.sum(parts**2))
+        return (float(np.sum(sums**2)) + max(1.0 - left, 0.0)) / max(left, 1.0)
 
 
 def _message(information: Array, gradient: Array, theta: Array) -> tuple[Array, Array]:
@@ -338,6 +406,19 @@ def pose_jacobian(camera: StereoCamera, points: Array) -> tuple[Array, Array]:
     return np.concatenate([by_point, -by_point @ lie.hat(points)], axis=-1), by_point
 
 
+@lru_cache
+def compiled() -> ModuleType | None:
+    """The inner loops; None where numba is not installed."""
+    if find_spec("numba") is None:
+        return None
+    return import_module("hydranet_ros.stereo_vo.loops_numba")
+
+
+def _lens(camera: StereoCamera) -> tuple[float, float, float, float, float]:
+    c = camera.left
+    return c.fx, c.fy, c.cx, c.cy, c.fx * camera.baseline_m
+
+
 def draw_samples(count: int, hypotheses: int, rng: np.random.Generator) -> NDArray[np.int64]:
     """(h, 3) indices below `count`, different within a sample."""
     draws = rng.random((hypotheses, count), dtype=np.float32)
@@ -356,6 +437,11 @@ def fit_samples(
 
     Gauss-Newton on the nine stereo reprojection errors, from one guess.
     """
+    fast = compiled()
+    if fast is not None:
+        known = points, measured, guess, samples, iterations
+        constants = _lens(camera), _DAMPING, _MAX_STEP, MIN_DEPTH_M
+        return np.asarray(fast.fit_samples(*known, *constants))
     count = len(samples)
     poses = np.broadcast_to(guess, (count, 4, 4))
     p1, y2 = points[samples], measured[samples]
@@ -373,6 +459,16 @@ def best_sample(
     camera: StereoCamera, points: Array, measured: Array, poses: Array, inlier_px: float
 ) -> tuple[Array, NDArray[np.bool_]]:
     """The motion with the least truncated squared error over all tracks, and its inliers."""
-    error2 = np.sum((measured - camera.project(transform(poses, points))) ** 2, axis=-1)
+    fast = compiled()
+    if fast is not None:
+        cost = fast.costs(points, measured, poses, inlier_px, _lens(camera), MIN_DEPTH_M)
+        pose = poses[int(np.argmin(cost))]
+        return pose, _squared_errors(camera, points, measured, pose) < inlier_px**2
+    error2 = _squared_errors(camera, points, measured, poses)
     best = int(np.argmin(np.sum(np.minimum(error2, inlier_px**2), axis=1)))
     return poses[best], error2[best] < inlier_px**2
+
+
+def _squared_errors(camera: StereoCamera, points: Array, measured: Array, poses: Array) -> Array:
+    error = measured - camera.project(transform(poses, points))
+    return np.asarray(np.sum(error**2, axis=-1))

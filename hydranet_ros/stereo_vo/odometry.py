@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from hydranet_ros.geometry import lie
-from hydranet_ros.geometry.camera import Frame, Image, StereoCamera
+from hydranet_ros.geometry.camera import Camera, Frame, Image, StereoCamera
 from hydranet_ros.geometry.estimates import RelativePose
 from hydranet_ros.geometry.lie import Array
 from hydranet_ros.stereo_vo.calibration import (
@@ -26,6 +26,7 @@ from hydranet_ros.stereo_vo.front_end import Followed, Front, TrackedFrame, make
 from hydranet_ros.stereo_vo.motion import (
     MotionFit,
     MotionSolver,
+    Rolling,
     Tracks,
     best_sample,
     draw_samples,
@@ -168,10 +169,7 @@ class StereoVO:
             return self._start(frame, lost.reason, lost.statistics)
         seconds = 1e-9 * (stamp_ns - previous.stamp_ns)
         rate = lie.se3_log(motion.T_2_1) / seconds
-        persistent = motion.by_theta @ self._calibration.covariance @ motion.by_theta.T
-        covariance = self._covariance.complete(
-            motion.Sigma_2_1, persistent, motion.clustering, rate, seconds
-        )
+        covariance = self._covariance.complete(motion, self._calibration.covariance, seconds)
         scale_sigma = self._scale_sigma(motion)
         pose = RelativePose(
             motion.T_2_1, self._floored(covariance), previous.stamp_ns, stamp_ns, scale_sigma
@@ -226,7 +224,7 @@ class StereoVO:
         statistics = replace(statistics, inliers=int(agree.sum()))
         if agree.sum() < max(config.min_inliers, config.min_inlier_share * len(tracks)):
             raise _LostError(Lost.TOO_FEW_INLIERS, statistics)
-        motion = self._refine(tracks.select(agree), pose)
+        motion = self._refine(tracks.select(agree), pose, self._shutter(previous, stamp_ns))
         if motion is None:
             raise _LostError(Lost.DEGENERATE_GEOMETRY, statistics)
         if motion.inliers.sum() < config.min_inliers:
@@ -257,7 +255,14 @@ class StereoVO:
         rivals[np.flatnonzero(others)[agree]] = True
         return replace(motion, Sigma_2_1=widened, rivals=rivals)
 
-    def _refine(self, tracks: Tracks, pose: Array) -> MotionFit | None:
+    def _shutter(self, previous: TrackedFrame, stamp_ns: int) -> Rolling | None:
+        """Of a camera with depth: those that measure depth read row after row, nearly all."""
+        if not self._has_depth:
+            return None
+        seconds, rate = 1e-9 * (stamp_ns - previous.stamp_ns), self._velocity
+        return Rolling(None if rate is None else seconds * rate, previous.left.shape[0])
+
+    def _refine(self, tracks: Tracks, pose: Array, rolling: Rolling | None) -> MotionFit | None:
         """The motion of the tracks, None where they do not fix it."""
         config = self.config
         stereo_px, jitter_px = config.stereo_sigma_px, config.jitter_sigma_px
@@ -265,7 +270,7 @@ class StereoVO:
             stereo_px = self.camera.left.fx * self.camera.baseline_m * config.depth_sigma
             jitter_px = DEPTH_JITTER_PX
         noise = TrackNoise(config.tracking_sigma_px, stereo_px, config.edge_px, config.window_px)
-        solver = MotionSolver(self.camera, tracks, self._calibration, noise, jitter_px)
+        solver = MotionSolver(self.camera, tracks, self._calibration, noise, jitter_px, rolling)
         try:
             motion = solver.solve(pose, config.iterations)
         except np.linalg.LinAlgError:
@@ -390,3 +395,13 @@ class StereoVO:
                 raise ValueError("frames must have depth all, or none")
             self._has_depth = depth is not None
             self._calibration = depth_calibration() if self._has_depth else self._known
+
+
+def warm_up() -> None:
+    """Two frames of noise that moves: what is compiled takes long for the first time."""
+    noise = np.random.default_rng(0).integers(0, 256, (240, 320), dtype=np.uint8)
+    image = np.repeat(np.repeat(noise[::4, ::4], 4, axis=0), 4, axis=1)
+    odometry = StereoVO(StereoCamera(Camera(250.0, 250.0, 160.0, 120.0), 0.2))
+    for k in (0, 1):
+        left = np.roll(image, k, axis=1)
+        odometry.update(Frame(100_000_000 * k, left, np.roll(left, -6, axis=1)))

@@ -526,6 +526,7 @@ def test_projection_of_a_reflection_is_a_rotation():
 # --- batches -------------------------------------------------------------------------------------
 
 MAKE = {
+    "s": lambda g, s: np.asarray(g.normal(size=s)),
     "phi": lambda g, s: g.normal(size=(*s, 3)),
     "xi": lambda g, s: g.normal(size=(*s, 6)),
     "R": lambda g, s: random_rotations(g, *s),
@@ -561,6 +562,8 @@ ARGUMENTS = {
     "se3_ad": "xi",
     "se3_left_jacobian": "xi",
     "se3_left_jacobian_inverse": "xi",
+    "inverse_coefficients": "phi",
+    "inverse_corner": "phi phi s s",
     "angular_distance": "R R",
     "chordal_distance": "R R",
     "quaternionic_distance": "q q",

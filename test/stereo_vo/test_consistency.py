@@ -61,12 +61,13 @@ def test_covariances_may_be_summed(name: str) -> None:
         motions += [result.pose] if result.pose is not None else []
     assert len(motions) == FRAMES - 1
     T_w_c = np.asarray(world.T_w_c)
-    # 6 is ideal. Over one frame they are cautious: what persists is in there so often that it is
-    # enough over many.
+    # 6 is ideal. Over one frame the translation is cautious, as what persists is in there so
+    # often that it is enough over many: the rotation alone makes about 3. Over 50 there are two
+    # blocks: the mean of two chi-square values of 6 degrees is above 1.5 in 99 of 100 cases.
     values = [nees(motions, T_w_c, length) for length in (1, 10, 50)]
-    assert 0.8 < values[0] < 6.0, values
-    assert 1.5 < values[1] < 12.0, values
-    assert 0.8 < values[2] < 16.0, values
+    assert 1.8 < values[0] < 6.0, values
+    assert 2.5 < values[1] < 12.0, values
+    assert 1.5 < values[2] < 14.0, values
     lengths = [sum(np.linalg.norm(each.T_2_1[:3, 3]) for each in motions)]
     lengths += [np.linalg.norm(np.diff(T_w_c[:, :3, 3], axis=0), axis=1).sum()]
     assert abs(lengths[0] / lengths[1] - 1.002) < 0.01
