@@ -13,6 +13,9 @@ Residuals are (M, d) and Jacobians (M, d, k); the columns of a Jacobian are name
 
 from __future__ import annotations
 
+from importlib import import_module
+from importlib.util import find_spec
+from types import ModuleType
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +25,11 @@ from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.lie import Array
 
 Index = NDArray[np.intp]
+
+compiled: ModuleType | None = (
+    import_module("hydranet_ros.fusion.factors_numba") if find_spec("numba") is not None else None
+)
+"""The inner loops; None where numba is not installed."""
 
 # Columns: for each group of three, which of the factor's states, and which third of that state
 # (0 translation, 1 rotation, 2 bias, 3 errors of scale, 4 bias of an IMU).
@@ -65,14 +73,22 @@ class EdgeFactors:
         self, pose_index: Index, rotation_index: Index, C_meas: Array, r_meas: Array, dt: Array
     ) -> None:
         self.count = len(pose_index)
-        self.a, self.b = np.concatenate([pose_index, rotation_index]).T
-        self.inverse_C_meas = np.swapaxes(C_meas, -1, -2)
+        self.a, self.b = np.concatenate([pose_index, rotation_index]).T.copy()
+        self.C_meas, self.inverse_C_meas = C_meas, np.swapaxes(C_meas, -1, -2)
         self.r_meas, self.dt = r_meas, dt[:, None]
 
 
 def linearise_edges(states: States, edges: EdgeFactors, with_bias: bool) -> tuple[Linear, Linear]:
     """Pose edges (columns TWO_POSES) and rotation edges (ROTATIONS_AND_BIAS or TWO_ROTATIONS)."""
     count, a, b = edges.count, edges.a, edges.b
+    if compiled is not None:
+        turns = len(a) - count
+        poses = Linear(np.zeros((count, 6)), np.zeros((count, 6, 12)))
+        rotations = Linear(np.zeros((turns, 3)), np.zeros((turns, 3, 9 if with_bias else 6)))
+        given = (*map(np.ascontiguousarray, states[:3]), a, b, count)
+        measured = map(np.ascontiguousarray, (edges.C_meas, edges.r_meas, edges.dt[:, 0]))
+        compiled.linearise_edges(*given, *measured, with_bias, *poses, *rotations)
+        return poses, rotations
     C_b_a = states.C[b] @ np.swapaxes(states.C[a], -1, -2)
     C_e = C_b_a @ edges.inverse_C_meas
     if with_bias:
@@ -80,18 +96,41 @@ def linearise_edges(states: States, edges: EdgeFactors, with_bias: bool) -> tupl
         C_beta = lie.so3_exp(beta)
         C_e[count:] = C_beta @ C_e[count:]
     phi = lie.so3_log(C_e)
-    left = lie.so3_left_jacobian_inverse(phi)
+    k, (e, d) = lie.hat(phi), lie.inverse_coefficients(phi)
+    left = np.eye(3) - 0.5 * k + e[:, None, None] * (k @ k)
     r_b_a = states.r[b[:count]] - apply(C_b_a[:count], states.r[a[:count]])
     rho = apply(left[:count], r_b_a - apply(C_e[:count], edges.r_meas))
     xi = np.concatenate([rho, phi[:count]], axis=-1)
-    jacobian_b = lie.se3_left_jacobian_inverse(xi)
-    jacobian_a = -jacobian_b @ lie.se3_adjoint_of(C_b_a[:count], r_b_a)
-    poses = Linear(xi, np.concatenate([jacobian_a, jacobian_b], axis=-1))
+    # Jl^-1 beside -Jl^-1 Ad(T_b_a), both with zeros below their corners.
+    corner = lie.inverse_corner(rho, phi[:count], e[:count], d[:count])
+    along = np.zeros((count, 6, 12))
+    along[:, :3, 6:9] = along[:, 3:, 9:] = left[:count]
+    along[:, :3, 9:] = corner
+    along[:, :3, :3] = along[:, 3:, 3:6] = -left[:count] @ C_b_a[:count]
+    along[:, :3, 3:6] = -(left[:count] @ lie.hat(r_b_a) + corner) @ C_b_a[:count]
+    poses = Linear(xi, along)
     left, C_b_a, phi = left[count:], C_b_a[count:], phi[count:]
     if not with_bias:
         return poses, Linear(phi, np.concatenate([-left @ C_b_a, left], axis=-1))
     along_b, along_bias = left @ C_beta, left @ lie.so3_left_jacobian(beta) * edges.dt[:, None]
     return poses, Linear(phi, np.concatenate([-along_b @ C_b_a, along_b, along_bias], axis=-1))
+
+
+def moved(states: States, step: Array) -> States:
+    """Perturb all states by (N, d): C <- Exp(phi) C, r <- Exp(phi) r + rho, the rest by adding.
+
+    To first order that is Exp(xi) T, which is all that a retraction must be.
+    """
+    if compiled is not None:
+        C, r = compiled.moved(*map(np.ascontiguousarray, (states.C, states.r, step)))
+    else:
+        turn = lie.so3_exp(step[:, 3:6])
+        C, r = turn @ states.C, apply(turn, states.r) + step[:, :3]
+    rest = (
+        part + step[:, 3 * k : 3 * k + 3] if step.shape[1] > 3 * k else part
+        for k, part in enumerate((states.b, states.s, states.i), start=2)
+    )
+    return States(C, r, *rest)
 
 
 def apply(matrix: Array, vector: Array) -> Array:

@@ -35,6 +35,7 @@ from hydranet_ros.fusion.preintegration import LiveOutput
 from hydranet_ros.fusion.rates import OwnRates
 from hydranet_ros.fusion.sliding_window import SlidingWindowFusion
 from hydranet_ros.fusion.twist_agreement import OdometrySample
+from hydranet_ros.fusion.window import warm_up
 from hydranet_ros.geometry.estimates import RelativePose, change_frame
 from hydranet_ros.geometry.lie import Array, se3_inverse
 from hydranet_ros.geometry.stamps import StampOrder
@@ -78,6 +79,7 @@ class Fusion:
         self._smooth_s = smooth_s
         self._live: LiveOutput | None = None
         self._set_rules()
+        warm_up()
 
     def _set_rules(self) -> None:
         """The rules of arrival: odometry at its own rate, or paired with the rotations."""

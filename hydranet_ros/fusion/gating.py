@@ -21,11 +21,10 @@ from collections import deque
 from dataclasses import dataclass, field
 
 import numpy as np
-from scipy.linalg.lapack import dposv
-from scipy.special import chdtrc, chdtri, gammaln
 
 from hydranet_ros.fusion.arrival import IMU, ODOMETRY, ROTATION
-from hydranet_ros.geometry import lie
+from hydranet_ros.fusion.normal_equations import solve_positive
+from hydranet_ros.geometry import chi_square, lie
 from hydranet_ros.geometry.lie import Array
 
 HISTORY = 100
@@ -104,10 +103,8 @@ class RelativeMotion:
 
     def given(self, turn: Turn) -> RelativeMotion:
         """The motion once a rotation has been measured too."""
-        _, solved, failed = dposv(self.covariance[3:, 3:] + turn.covariance, self.covariance[3:])
-        if failed:
-            raise np.linalg.LinAlgError("the covariances of a turn are not positive definite")
-        gain = solved.T
+        both = self.covariance[3:, 3:] + turn.covariance
+        gain = solve_positive(both, self.covariance[3:]).T
         xi = gain @ lie.so3_log(turn.C @ self.C.T)
         pose = lie.se3_exp(xi) @ lie.se3_from(self.C, self.r)
         covariance = self.covariance - gain @ self.covariance[3:]
@@ -147,8 +144,8 @@ class SourceStatistics:
     def apply(self, probability: float, patience: int) -> None:
         """Take other settings; the statistics stay."""
         self.probability, self.patience = probability, patience
-        self.gate = float(chdtri(self.dimension, probability))
-        self.doubt = float(chdtri(self.dimension, probability**0.5))
+        self.gate = chi_square.quantile(self.dimension, probability)
+        self.doubt = chi_square.quantile(self.dimension, probability**0.5)
 
     @property
     def mean_nis(self) -> float:
@@ -305,14 +302,6 @@ def _less_likely(prior: RelativeMotion | None, odometry: RelativeMotion, turn: T
     """Which of two that disagree is less likely by the motion prior; without one, the rotation."""
     if prior is None:
         return ROTATION
-    odometry_tail = _log_tail(prior.to(odometry).nis, 6)
-    return ODOMETRY if odometry_tail < _log_tail(prior.turn.to(turn).nis, 3) else ROTATION
-
-
-def _log_tail(value: float, dimension: int) -> float:
-    """Log P(chi2 > value), also where that is below the smallest number."""
-    tail = float(chdtrc(dimension, value))
-    if tail > 1e-280:
-        return float(np.log(tail))
-    half = 0.5 * dimension
-    return float((half - 1.0) * np.log(0.5 * value) - 0.5 * value - gammaln(half))
+    odometry_tail = chi_square.log_tail(6, prior.to(odometry).nis)
+    rotation_tail = chi_square.log_tail(3, prior.turn.to(turn).nis)
+    return ODOMETRY if odometry_tail < rotation_tail else ROTATION

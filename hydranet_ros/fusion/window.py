@@ -13,12 +13,17 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg.lapack import dposv
 
 from hydranet_ros.fusion import calibration, factors, imu
 from hydranet_ros.fusion.factors import Index, Linear, States
 from hydranet_ros.fusion.imu import ImuTurn
-from hydranet_ros.fusion.normal_equations import Block, Kernel, Layout, Quadratic
+from hydranet_ros.fusion.normal_equations import (
+    Block,
+    Kernel,
+    Layout,
+    Quadratic,
+    solve_positive,
+)
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.lie import Array
 
@@ -325,20 +330,6 @@ class Window:
 
     # --- optimisation ----------------------------------------------------------------------------
 
-    def _moved(self, states: States, step: Array) -> States:
-        """Perturb all states: C <- Exp(phi) C, r <- Exp(phi) r + rho, and the rest by adding.
-
-        To first order that is Exp(xi) T, which is all that a retraction must be.
-        """
-        step = step.reshape(len(self), self.dimension)
-        C = lie.so3_exp(step[:, 3:6])
-        r = (C @ states.r[:, :, None])[:, :, 0] + step[:, :3]
-        rest = (
-            part + step[:, 3 * k : 3 * k + 3] if self.dimension > 3 * k else part
-            for k, part in enumerate((states.b, states.s, states.i), start=2)
-        )
-        return States(C @ states.C, r, *rest)
-
     def optimise(self, max_iterations: int = 10, tolerance: float = 1e-5) -> int:
         """Minimise by Gauss-Newton, damped as by Levenberg-Marquardt only where a step fails.
 
@@ -349,7 +340,7 @@ class Window:
         layout, prior = self._layout_of(blocks), self.prior
         states, damping = self.states, 0.0
         way = last = np.zeros(layout.size)  # from where the prior is; after the last linearisation
-        now = layout.fill(linearise(states), prior.hessian, *prior.moved(way))
+        now = layout.fill(linearise(states), prior.hessian, prior.gradient, 0.0)
         iteration = 0
         while iteration < max_iterations:
             iteration += 1
@@ -357,7 +348,8 @@ class Window:
             if step is None:
                 damping = max(10.0 * damping, FIRST_DAMPING)
                 continue
-            moved, moved_way = self._moved(states, step), way + step
+            moved_way = way + step
+            moved = factors.moved(states, step.reshape(len(self), self.dimension))
             if np.abs(step).max() < tolerance:
                 states, way, last = moved, moved_way, step
                 break
@@ -386,28 +378,31 @@ class Window:
         """
         if self._layout is None or self._solution is None:
             raise ValueError("optimise before marginalising")
-        d = self.dimension
-        oldest: list[tuple[Index, Array, Array]] = []
-        reach = self.covered
-        for block, part in zip(self._layout.blocks, self._solution.parts, strict=True):
-            columns = None
-            for row in np.flatnonzero(block.states[:, 0] == 0).tolist():
-                columns = block.columns_of(d) if columns is None else columns
-                oldest.append((columns[row], part.hessian[row], part.gradient[row]))
-                reach = max(reach, int(block.states[row, -1]) + 1)
+        d, blocks = self.dimension, self._layout.blocks
+        touching = [np.flatnonzero(block.states[:, 0] == 0) for block in blocks]
+        reaches = [
+            b.states[rows, -1].max(initial=-1) for b, rows in zip(blocks, touching, strict=True)
+        ]
+        reach = max(self.covered, int(max(reaches)) + 1)
         hessian, gradient = np.zeros((reach * d, reach * d)), np.zeros(reach * d)
-        for edge_columns, edge_hessian, edge_gradient in oldest:
-            hessian[edge_columns[:, None], edge_columns] += edge_hessian
-            gradient[edge_columns] += edge_gradient
+        for columns, part, rows in zip(
+            self._layout.columns, self._solution.parts, touching, strict=True
+        ):
+            for row in rows.tolist():
+                at = columns[row]
+                hessian[at[:, None], at] += part.hessian[row]
+                gradient[at] += part.gradient[row]
         gradient += hessian @ self._last_step[: reach * d]
         covered = len(self.prior.gradient)
         hessian[:covered, :covered] += self.prior.hessian
         gradient[:covered] += self.prior.gradient
         right = np.empty((d, len(gradient) - d + 1))
         right[:, :-1], right[:, -1] = hessian[:d, d:], gradient[:d]
-        _, solved, failed = dposv(hessian[:d, :d], right)
-        if failed:
-            raise ValueError("the oldest state is not observable: it cannot be marginalised")
+        try:
+            solved = solve_positive(hessian[:d, :d], right)
+        except np.linalg.LinAlgError as error:
+            reason = "the oldest state is not observable: it cannot be marginalised"
+            raise ValueError(reason) from error
         remaining = hessian[d:, d:] - hessian[d:, :d] @ solved[:, :-1]
         slope = gradient[d:] - hessian[d:, :d] @ solved[:, -1]
         self.prior = Prior(0.5 * (remaining + remaining.T), slope)
@@ -432,3 +427,18 @@ class Window:
         if self._solution is None:
             raise ValueError("optimise before asking for a covariance")
         return self._solution.last_covariance(min(count, len(self)) * self.dimension)
+
+
+def warm_up() -> None:
+    """Solve a window of three states: what is compiled takes long for the first time."""
+    noise = WindowNoise(np.ones(6), np.ones(6), 1.0, 1.0)
+    window = Window(noise, Kernel("huber", 1.0), Kernel("huber", 1.0), with_bias=True)
+    window.start(0, np.eye(4), np.eye(window.dimension))
+    for stamp in (1, 2):
+        step = stamp - 1, stamp
+        window.insert(stamp, np.eye(4))
+        window.poses = window.poses.plus(step, np.eye(3), np.zeros(3), np.eye(6))
+        window.rotations = window.rotations.plus(step, np.eye(3), np.zeros(3), np.eye(3))
+        window.optimise()
+    window.newest_covariance(1)
+    window.marginalise_oldest()
