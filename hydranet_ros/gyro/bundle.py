@@ -44,6 +44,9 @@ _LARGEST_TURN = 0.3  # rad, of one step
 _T_INFORMATION = 1e-2  # of each t, in units of the scale: keeps it finite where nothing is seen
 _RESECTION = (4.0, 2.0, 1.0)  # kernels for a new view, in units of the kernel
 _PRIOR_KERNEL = 4.0  # a depth further from where it was expected, in deviations, counts little
+# Views so near to each other, in deviations of a point, are from one place. Of 0.5, 2, 4 and 8, on
+# twelve simulated worlds with 7-Scenes, EuRoC and TUM looked at.
+_SAME_PLACE = 2.0
 _CAUCHY = 1.45  # what the kernel takes from squares of normal residuals is given back
 _CLEARLY = 0.97  # a better minimum has less than this share of the cost
 _SAME_RAD, _SAME_COSINE = 0.003, 0.98  # of rotations and directions that are one minimum
@@ -223,7 +226,8 @@ class Bundle:
         C, t = np.array([each.C for each in chosen]), np.array([each.t for each in chosen])
         z, seen = np.array([each.z for each in chosen]), np.array([each.seen for each in chosen])
         summed = sums if compiled is None else compiled.sums
-        found = summed(self.bearings, self.rho, C, t, z, seen, *noise, _NEAREST)
+        sigma = noise.sigma * np.sqrt(self._places(C, t, noise.sigma))
+        found = summed(self.bearings, self.rho, C, t, z, seen, sigma, noise.kernel, _NEAREST)
         K, n = len(chosen), len(self.rho)
         blocks = np.zeros((K, STEP, K, STEP))
         blocks[np.arange(K), :, np.arange(K), :] = found.H
@@ -243,6 +247,17 @@ class Bundle:
             cross=cross,
             moments=moments,
         )
+
+    def _places(self, C: Array, t: Array, sigma: float) -> Array:
+        """(views,): how many are at the place of each.
+
+        What is wrong about a point in the reference is wrong in all views. From different places
+        it is something else each time; views from one place tell no more than one of them.
+        """
+        at = -np.swapaxes(C, 1, 2) @ t[:, :, None]
+        apart = np.linalg.norm(at[:, None, :, 0] - at[None, :, :, 0], axis=2)
+        same = apart * np.median(self.rho_0) < _SAME_PLACE * sigma
+        return np.asarray(same.sum(axis=1), dtype=np.float64)
 
     def _rotations(self, views: list[int]) -> tuple[Array, Array]:
         """H and g of rotations that are known otherwise; that before the first view is fixed.

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from hydranet_ros.geometry.lie import Array
 from hydranet_ros.gyro.bundle_sums import Sums
 
-_fast = numba.njit(cache=True, fastmath=True, error_model="numpy", nogil=True)
+_fast = numba.njit(cache=True, error_model="numpy", nogil=True)
 
 
 @_fast
@@ -25,7 +25,7 @@ def sums(
     t: Array,
     z: Array,
     seen: NDArray[np.bool_],
-    sigma: float,
+    sigma: Array,
     kernel: float,
     nearest: float,
 ) -> Sums:
@@ -33,11 +33,11 @@ def sums(
     K, n = len(C), len(rho)
     H, moments, cross = np.zeros((K, 6, 6)), np.zeros((K, 6, n)), np.zeros((K, 6, n))
     depth_H, depth_g, weights = np.zeros(n), np.zeros(n), np.zeros((K, n))
-    tight, known = 1.0 / (kernel * kernel), 1.0 / (sigma * sigma)
+    tight = 1.0 / (kernel * kernel)
     squares = cost = 0.0
     a, b = np.empty(6), np.empty(6)
     for k in range(K):
-        R, T = C[k], t[k]
+        R, T, known = C[k], t[k], 1.0 / (sigma[k] * sigma[k])
         for i in range(n):
             if not seen[k, i]:
                 continue

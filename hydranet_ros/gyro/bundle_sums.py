@@ -32,7 +32,7 @@ def sums(
     t: Array,
     z: Array,
     seen: NDArray[np.bool_],
-    sigma: float,
+    sigma: Array,
     kernel: float,
     nearest: float,
 ) -> Sums:
@@ -44,7 +44,7 @@ def sums(
     r = np.swapaxes(z, 1, 2) - h  # (views, 2, n)
     square = (r * r).sum(axis=1)
     weights = seen / (1.0 + square / kernel**2)
-    root = np.sqrt(weights) / sigma
+    root = np.sqrt(weights) / sigma[:, None]
     a = inverse * root
     r *= root[:, None]
     J = _derivatives(a, h, ray, rho)  # (views, 6, 2, n)

@@ -50,9 +50,9 @@ class Comparison(Protocol):
 
 
 def right_images(first: Frame, second: Frame) -> tuple[Image, Image]:
-    """Those of the second camera, from which a stereo comparison begins at the later one."""
-    if first.right is None or second.right is None:
-        raise ValueError("a stereo gyro needs both images: this frame has one")
+    """Those of the second camera, whose flow goes backward in time."""
+    assert first.right is not None
+    assert second.right is not None
     return second.right, first.right
 
 

@@ -18,7 +18,7 @@ from hydranet_ros.gyro.search_settings import EPIPOLE
 Field = NDArray[Any]
 
 _FACTORS = 16  # of a product whose logarithm is taken: far from overflow
-_fast = numba.njit(cache=True, fastmath=True, error_model="numpy", nogil=True)
+_fast = numba.njit(cache=True, error_model="numpy", nogil=True)
 
 
 @_fast
@@ -211,4 +211,110 @@ def costs(
                 product *= 1.0 + valid[i] * across * across * tight / variance
             total += math.log(product)
         found[k] = total
+    return found
+
+
+@_fast
+def residuals(
+    points: Field, target: Field, spread: Field, valid: Field, C: Field, t: Field
+) -> tuple[Field, Field, Field, Field, Field, Field]:
+    """What motions leave of the flow of cells (many, n): u, v, across, along, variance; depth."""
+    many, n = len(C), points.shape[1]
+    u, v, across, along, variance = np.empty((5, many, n))
+    depth = np.empty(many)
+    counted = 0.0
+    for i in range(n):
+        counted += valid[i]
+    for k in range(many):
+        C_k, t_k, total = C[k], t[k], 0.0
+        for i in range(n):
+            _, _, a, b, p, q, _ = _placed(
+                C_k, t_k, points[0, i], points[1, i], target[0, i], target[1, i]
+            )
+            u[k, i], v[k, i] = a, b
+            across[k, i], along[k, i] = a * q - b * p, a * p + b * q
+            xx, xy, yy = spread[0, i], spread[1, i], spread[2, i]
+            variance[k, i] = q * q * xx - 2.0 * p * q * xy + p * p * yy + 1e-3
+            held = min(max(along[k, i], -0.3), 0.3)
+            total += valid[i] * held * held
+        depth[k] = math.sqrt(total / (counted + 1e-6) + 1e-12)
+    return u, v, across, along, variance, depth
+
+
+@_fast
+def rotation_alone(
+    points: Field, target: Field, valid: Field, scales: Field, each: float
+) -> Field:
+    """Robust rotation as if there were no parallax, (3, 3); `each` is information per weight."""
+    C, turned = np.eye(3), np.empty((3, 3))
+    A, delta = np.empty((3, 3)), np.empty(3)
+    n = points.shape[1]
+    for scale in scales:
+        tight = 1.0 / (scale * scale)
+        A[:], delta[:] = 0.0, 0.0
+        total = 0.0
+        for i in range(n):
+            x_1, y_1 = points[0, i], points[1, i]
+            behind = 1.0 / max(C[2, 0] * x_1 + C[2, 1] * y_1 + C[2, 2], 0.1)
+            x = (C[0, 0] * x_1 + C[0, 1] * y_1 + C[0, 2]) * behind
+            y = (C[1, 0] * x_1 + C[1, 1] * y_1 + C[1, 2]) * behind
+            u, v = target[0, i] - x, target[1, i] - y
+            w = valid[i] / (1.0 + (u * u + v * v) * tight)
+            a, b, c = -x * y, 1.0 + x * x, -y
+            d, e, f = -1.0 - y * y, x * y, x
+            total += w
+            A[0, 0] += w * (a * a + d * d)
+            A[1, 0] += w * (b * a + e * d)
+            A[1, 1] += w * (b * b + e * e)
+            A[2, 0] += w * (c * a + f * d)
+            A[2, 1] += w * (c * b + f * e)
+            A[2, 2] += w * (c * c + f * f)
+            delta[0] += w * (a * u + d * v)
+            delta[1] += w * (b * u + e * v)
+            delta[2] += w * (c * u + f * v)
+        for i in range(3):
+            A[i, i] += each * total + 1e-9
+        _solved(A, delta)
+        _turned(delta, C, turned)
+        C[:] = turned
+    return C
+
+
+# --- maps of cells -------------------------------------------------------------------------------
+
+
+@_fast
+def blocks(maps: Field, factor: int) -> Field:
+    """Means over blocks of factor x factor cells: (c, rows, columns) -> (c, fewer, fewer)."""
+    channels, rows, columns = maps.shape
+    found = np.zeros((channels, rows // factor, columns // factor), dtype=np.float32)
+    for c in range(channels):
+        for r in range(rows // factor):
+            to = found[c, r]
+            for i in range(factor):
+                line = maps[c, r * factor + i]
+                for j in range(factor):
+                    for column in range(len(to)):
+                        to[column] += line[column * factor + j]
+            to /= np.float32(factor * factor)
+    return found
+
+
+@_fast
+def doubled(x: Field) -> Field:
+    """Twice the rows and columns, bilinear between the middles of cells."""
+    channels, rows, columns = x.shape
+    found = np.empty((channels, 2 * rows, 2 * columns), dtype=np.float32)
+    line = np.empty(columns, dtype=np.float32)
+    near, far = np.float32(0.75), np.float32(0.25)
+    for c in range(channels):
+        for r in range(2 * rows):
+            here = r // 2
+            beside = max(here - 1, 0) if r % 2 == 0 else min(here + 1, rows - 1)
+            for j in range(columns):
+                line[j] = near * x[c, here, j] + far * x[c, beside, j]
+            to = found[c, r]
+            for j in range(columns):
+                to[2 * j] = near * line[j] + far * line[max(j - 1, 0)]
+                to[2 * j + 1] = near * line[j] + far * line[min(j + 1, columns - 1)]
     return found

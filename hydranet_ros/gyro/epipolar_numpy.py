@@ -88,6 +88,10 @@ class _At(NamedTuple):
 
 def blocks(maps: Field, factor: int) -> Field:
     """Means over blocks of factor x factor cells: (..., rows, columns) -> (..., fewer, fewer)."""
+    if compiled is not None:
+        flat = maps.astype(np.float32, copy=False).reshape(-1, *maps.shape[-2:])
+        found: Field = compiled.blocks(flat, factor)
+        return found.reshape(*maps.shape[:-2], *found.shape[1:])
     total = np.array(maps[..., ::factor, ::factor], dtype=np.float32)
     for i in range(1, factor * factor):
         total += maps[..., i // factor :: factor, i % factor :: factor]
@@ -231,9 +235,15 @@ def covariance_root(
     cells: Cells, motion: CameraMotion, weight: Field, scale: float, ambiguity: Field
 ) -> Field:
     """(3, 3) lower L, L L^T the covariance of the rotation if flow errors were white."""
-    at = _place(cells, motion)
-    normal = _normal(at, motion.t, weight, scale)[0][0].astype(np.float64)
-    square = np.square(at.left.across[0]) / at.left.variance[0]
+    if compiled is not None:
+        left = residuals(cells, motion)
+        scales = np.full(1, scale)
+        normal = compiled.sums(*_fields(cells), weight, *motion, scales)[0, :6, :6]
+    else:
+        at = _place(cells, motion)
+        left = at.left
+        normal = _normal(at, motion.t, weight, scale)[0][0].astype(np.float64)
+    square = np.square(left.across[0]) / left.variance[0]
     kernel = weight / (1.0 + square / scale**2)
     spread = float((kernel * square).sum() / (kernel.sum() + 1e-9))
     information = normal / ((spread + (0.2 * NOISE) ** 2) * CELLS_PER_ERROR)
@@ -246,6 +256,17 @@ def covariance_root(
 
 def residuals(cells: Cells, motion: CameraMotion) -> Residuals:
     """The residuals of the cells under motions."""
+    if compiled is not None:
+        u, v, *others = compiled.residuals(*_fields(cells), cells.valid, *motion)
+        kind = cells.points.dtype
+        across, along, variance, depth = (each.astype(kind, copy=False) for each in others)
+        return Residuals(
+            (u.astype(kind, copy=False), v.astype(kind, copy=False)),
+            across,
+            along,
+            variance,
+            depth,
+        )
     return _place(cells, motion).left
 
 
@@ -276,6 +297,10 @@ def _some(cells: Cells, count: int) -> Cells:
 
 def _rotation_alone(cells: Cells) -> Field:
     """Robust rotation as if there were no parallax, (1, 3, 3): where to start."""
+    if compiled is not None:
+        scales = np.array(ROTATION_SCALES)
+        found: Field = compiled.rotation_alone(*cells[:3], scales, LEAST_INFORMATION)
+        return found[None]
     C = EYE3[None]
     for scale in ROTATION_SCALES:
         (x,), (y,) = _seen(C, cells.points)

@@ -17,7 +17,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
+from importlib import import_module
+from importlib.util import find_spec
+from types import ModuleType
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 import cv2
@@ -185,23 +188,34 @@ def _checked(
     view: CanonicalView,
 ) -> Callable[[Image, Image], GridFlow]:
     """Flow on the grid, and where the flow back agrees with it."""
+    tolerance, fast = (config.tolerance_px, config.tolerance_share), compiled()
     y, x = np.indices((view.y.count, view.x.count), dtype=np.float32)
     here = cv2.merge([x, y])
 
     def solve(previous: Image, current: Image) -> GridFlow:
-        flow = forth(previous, current)
+        flow, returning = forth(previous, current), back(current, previous)
+        if fast is not None:
+            return view.of_means(*fast.checked_means(flow, returning, *view.layout, *tolerance))
         returned = cv2.remap(
-            back(current, previous),
+            returning,
             here + flow,
             None,  # type: ignore[call-overload]
             cv2.INTER_LINEAR,
             borderMode=cv2.BORDER_CONSTANT,
             borderValue=(_FAR_PX, _FAR_PX),
         )
-        allowed = config.tolerance_px + config.tolerance_share * _length(flow)
+        allowed = tolerance[0] + tolerance[1] * _length(flow)
         return view.to_grid(flow, _length(flow + returned) < allowed)
 
     return solve
+
+
+@lru_cache
+def compiled() -> ModuleType | None:
+    """The loops over pixels; None where numba is not installed."""
+    if find_spec("numba") is None:
+        return None
+    return import_module("hydranet_ros.gyro.flow_numba")
 
 
 def _length(vectors: NDArray[Any]) -> NDArray[Any]:
@@ -229,6 +243,14 @@ def _check_image(image: Image, shape: tuple[int, ...]) -> None:
 Made = TypeVar("Made")
 
 
+def same_pixels(one: Image, other: Image) -> bool:
+    """Whether two images are equal; most that are not differ in the middle row already."""
+    if one.shape != other.shape:
+        return False
+    middle = len(one) // 2
+    return np.array_equal(one[middle], other[middle]) and np.array_equal(one, other)
+
+
 class Prepared(Generic[Made]):
     """What is made of images before flow: once of each image in a sequence.
 
@@ -249,7 +271,7 @@ class Prepared(Generic[Made]):
     def one(self, image: Image) -> Made:
         """Of an image that may be known."""
         for known, made in self._known:
-            if np.array_equal(known, image):
+            if same_pixels(known, image):
                 return made
         return self._make(image)
 
@@ -314,6 +336,9 @@ class FlowEstimator:
 
     def _structure(self, canonical: Image) -> Field:
         """(3, rows, columns): the structure tensor xx, xy, yy, over the patches of the flow."""
+        fast = compiled()
+        if fast is not None:
+            return np.asarray(fast.structure(canonical, *self.view.layout), dtype=np.float32)
         gx, gy = (cv2.Sobel(canonical, cv2.CV_32F, *d, scale=0.125) for d in ((1, 0), (0, 1)))
         side = 2 * self.view.pixels_per_cell + 1
         products = cv2.merge([gx * gx, gx * gy, gy * gy])

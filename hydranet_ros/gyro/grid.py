@@ -191,6 +191,20 @@ class CanonicalView:
             borderMode=cv2.BORDER_REPLICATE,
         )
 
+    @property
+    def layout(self) -> tuple[tuple[int, int], tuple[int, int], int]:
+        """The first pixel (x, y) of the grid, rows and columns, the pixels along a cell's edge."""
+        shape = self.grid.rows, self.grid.columns
+        return (self.x.first, self.y.first), shape, self.pixels_per_cell
+
+    def of_means(self, mean: Field, agreeing: Field) -> GridFlow:
+        """Flow of cells (2, rows, columns) in pixels of the canonical image, as `to_grid`'s.
+
+        `agreeing` (rows, columns) is the share that agrees with the flow back.
+        """
+        flow = np.where(self.mask, mean / np.float32(self.focal), np.float32(0.0))
+        return GridFlow(flow, self.mask, self.mask & (agreeing > 0.5), cell=self.grid.cell)
+
     def to_grid(self, flow: Field, agrees: NDArray[np.bool_] | None = None) -> GridFlow:
         """(h', w', 2) flow in pixels of the canonical image -> its mean over each cell.
 

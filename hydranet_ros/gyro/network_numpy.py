@@ -368,6 +368,9 @@ def _rms(left: Residuals, weight: Field) -> float:
 
 def _doubled(x: Field) -> Field:
     """Twice the rows and columns, bilinear between the middles of cells."""
+    if epipolar.compiled is not None:
+        found: Field = epipolar.compiled.doubled(x)
+        return found
     for axis in (1, 2):
         ahead, behind = np.roll(x, -1, axis), np.roll(x, 1, axis)
         last, first = [slice(None)] * 3, [slice(None)] * 3
@@ -382,11 +385,11 @@ def _doubled(x: Field) -> Field:
 
 def _pooled(maps: Field, shape: tuple[int, int]) -> Field:
     """Means over rows x columns regions that overlap where they must: (c, ...) -> (c, *shape)."""
-    for axis, count in ((1, shape[0]), (2, shape[1])):
-        maps = np.moveaxis(
-            np.moveaxis(maps, axis, -1) @ _regions(maps.shape[axis], count), -1, axis
-        )
-    return maps
+    rows, columns = (
+        _regions(size, count) for size, count in zip(maps.shape[1:], shape, strict=True)
+    )
+    found: Field = rows.T @ maps @ columns
+    return found
 
 
 @lru_cache

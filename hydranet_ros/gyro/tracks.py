@@ -14,7 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hydranet_ros.geometry.camera import Camera, Image
+from hydranet_ros.geometry.corners import corner_strength, strongest
 from hydranet_ros.geometry.lie import Array
+from hydranet_ros.geometry.windows import brightened, brightness_ratio, smooth, window_centroids
 from hydranet_ros.settings import Configuration, setting
 
 Points = NDArray[np.float32]  # (n, 2) pixels
@@ -27,7 +29,8 @@ _CORNER_PX = 3  # edge of the patch whose structure tensor tells a corner
 _ITERATIONS, _PRECISION_PX = 15, 0.01
 _STEREO_LEVELS = 4  # of the pyramid: disparities are not known beforehand
 _ROWS_APART_PX = 1.0  # of rectified images, at the most
-_GAIN_TOLERANCE = 0.02  # brightness that changes by less is left alone
+_STRAIGHT = 1.0 + 2.0 * np.cos(np.radians(1.0))  # trace of a turn that bends nothing
+_NEAREST = 0.05  # of z: what is behind a camera must not be divided by
 
 
 @dataclass(frozen=True)
@@ -72,32 +75,44 @@ class Tracks:
             k * camera.fx, k * camera.fy, k * (camera.cx + 0.5) - 0.5, k * (camera.cy + 0.5) - 0.5
         )
         self._image = self._small(image)
+        self._smoothed = smooth(self._image, config.window_px)
         old = np.zeros((0, 2)) if carried is None else carried
         kept: Points = self._pixels(old).astype(np.float32)
         self._start: Points = np.concatenate([kept, self._corners(kept)])
         self._last: Points = self._start.copy()
         self.alive = np.ones(len(self._start), dtype=bool)
-        self.bearings: Array = self.camera.normalise(self._start)
-        """(n, 2) normalised coordinates in the reference image; those carried over come first."""
+        self._shown = window_centroids(self._image, self._start, config.window_px)
+        """(n, 2) pixels, from the middle of the window of each to what it shows."""
+        self.bearings: Array = self.camera.normalise(self._start + self._shown)
+        """(n, 2) what they show, normalised in the reference image; first those carried over."""
 
     def __len__(self) -> int:
         return len(self._start)
 
-    def follow(self, image: Image, moved: Array) -> Seen:
+    def follow(self, image: Image, moved: Array, C: Array) -> Seen:
         """Find the points in a later image; `moved` (n, 2) is where to look, normalised.
 
-        A point that was lost stays lost: what is found again may be something else.
+        C is about how the camera has turned since the reference. The later image is looked at as
+        if it had not: a turn bends patches, the more the wider the field of view. A point that
+        was lost stays lost: what is found again may be something else.
         """
-        now = self._like_reference(self._small(image))
-        guess: Points = self._pixels(moved).astype(np.float32)
+        now = self._small(image)
+        if np.trace(C) > _STRAIGHT:
+            C = np.eye(3)
+        else:
+            now = self._turned_back(now, C)
+        guess: Points = self._pixels(_turned(moved, C.T)).astype(np.float32)
+        now = self._like_reference(now, guess)
         there, found = self._there_and_back(now, guess, self.config.levels)
-        self.alive &= found
+        at = _turned(self.camera.normalise(there + self._shown), C)
+        there = self._pixels(_turned(self.camera.normalise(there), C)).astype(np.float32)
+        self.alive &= found & _inside(there, now.shape)
         self._last = np.where(self.alive[:, None], there, self._last).astype(np.float32)
-        return Seen(self.camera.normalise(self._last), self.alive.copy())
+        return Seen(at, self.alive.copy())
 
     def disparities(self, right: Image) -> tuple[Array, NDArray[np.bool_]]:
         """(n,) x_left - x_right of the reference pair, normalised, and which are known."""
-        now = self._like_reference(self._small(right))
+        now = self._like_reference(self._small(right), self._start)
         there, found = self._there_and_back(now, self._start, _STEREO_LEVELS)
         apart = self._start - there
         found &= np.abs(apart[:, 1]) < _ROWS_APART_PX
@@ -106,7 +121,7 @@ class Tracks:
 
     @property
     def last(self) -> Array:
-        """(n, 2): where the points were found last, normalised."""
+        """(n, 2): where the middles of their windows were found last, normalised."""
         return self.camera.normalise(self._last)
 
     # --- steps -----------------------------------------------------------------------------------
@@ -140,12 +155,23 @@ class Tracks:
         new = np.array(chosen[len(taken) :], dtype=np.float32)
         return new.reshape(-1, 2)
 
-    def _like_reference(self, image: Image) -> Image:
-        """As bright as the reference image: cameras change their exposure."""
-        gain = float(cv2.mean(self._image)[0]) / max(float(cv2.mean(image)[0]), 1.0)
-        if abs(gain - 1.0) < _GAIN_TOLERANCE:
-            return image
-        return np.asarray(cv2.convertScaleAbs(image, alpha=gain), dtype=np.uint8)
+    def _turned_back(self, image: Image, C: Array) -> Image:
+        """What would be seen of a later image, had the camera not turned by C."""
+        K = self.camera.matrix
+        turned = cv2.warpPerspective(
+            image,
+            K @ C @ np.linalg.inv(K),
+            (image.shape[1], image.shape[0]),
+            flags=cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP,
+            borderMode=cv2.BORDER_REPLICATE,
+        )
+        return np.asarray(turned, dtype=np.uint8)
+
+    def _like_reference(self, image: Image, guess: Points) -> Image:
+        """As bright as the reference image about the points: cameras change their exposure."""
+        there, here = guess[self.alive], self._start[self.alive]
+        smoothed = smooth(image, self.config.window_px)
+        return brightened(image, brightness_ratio(self._smoothed, here, smoothed, there))
 
     def _there_and_back(
         self, now: Image, guess: Points, levels: int
@@ -154,11 +180,8 @@ class Tracks:
         # The way back begins as wrong as the way there did: at its end it would find itself right.
         wrong = self._start + there - guess
         back, also = self._flow(now, self._image, there, wrong, levels)
-        height, width = now.shape
-        x, y = there.T
-        inside = (x > 3) & (y > 3) & (x < width - 4) & (y < height - 4)
         near = np.abs(back - self._start).max(axis=1, initial=0.0) < self.config.return_px
-        return there, ok & also & inside & near
+        return there, ok & also & _inside(there, now.shape) & near
 
     def _flow(
         self, first: Image, second: Image, points: Points, guess: Points, levels: int
@@ -183,24 +206,21 @@ class Tracks:
         return np.asarray(there[:, 0], dtype=np.float32), status[:, 0] > 0
 
 
-def _strongest(image: Image, side: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """The strongest corner of each square of so many pixels, (n, 2) x, y, and how strong it is.
+def _turned(at: Array, C: Array) -> Array:
+    """(n, 2) normalised points after a turn of the camera."""
+    ray = at @ C[:, :2].T + C[:, 2]
+    return np.asarray(ray[:, :2] / np.maximum(ray[:, 2:], _NEAREST))
 
-    A row of squares at a time: what is needed for it stays in the cache.
-    """
-    b, reach = _BORDER_PX, 1 + _CORNER_PX // 2 + 1  # of the peak, the patch, the gradient
-    columns = (image.shape[1] - 2 * b) // side
-    places, strengths = [], []
-    for top in range(b, image.shape[0] - b - side + 1, side):
-        strength = cv2.cornerMinEigenVal(image[top - reach : top + side + reach], _CORNER_PX)
-        # Beside the edge of a square the largest may be the slope of a corner of the next one.
-        peak = strength >= cv2.dilate(strength, None)  # type: ignore[call-overload]
-        inner = np.where(peak, strength, 0.0)[reach : reach + side, b : b + columns * side]
-        squares = inner.reshape(side, columns, side).swapaxes(0, 1).reshape(columns, side * side)
-        each = squares.argmax(axis=1)
-        x = b + np.arange(columns) * side + each % side
-        places.append(np.stack([x, top + each // side], axis=1))
-        strengths.append(squares[np.arange(columns), each])
-    if not places:
-        return np.zeros((0, 2), dtype=np.int64), np.zeros(0, dtype=np.float32)
-    return np.concatenate(places), np.concatenate(strengths)
+
+def _inside(pixels: Points, shape: tuple[int, ...]) -> NDArray[np.bool_]:
+    x, y = pixels.T
+    inside: NDArray[np.bool_] = (x > 3) & (y > 3) & (x < shape[1] - 4) & (y < shape[0] - 4)
+    return inside
+
+
+def _strongest(image: Image, side: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """The strongest corner of each square of so many pixels, (n, 2) x, y, and how strong it is."""
+    strength = np.zeros(image.shape, dtype=np.float32)
+    corner_strength(image, _CORNER_PX, _BORDER_PX - 1, strength)
+    rows, columns = ((length - 2 * _BORDER_PX) // side for length in image.shape)
+    return strongest(strength, _BORDER_PX, side, (max(rows, 0), max(columns, 0)), peaks=True)

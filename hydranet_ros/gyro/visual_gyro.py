@@ -23,6 +23,7 @@ from hydranet_ros.gyro.flow import (
     FlowConfig,
     FlowMethodName,
     flow_picture,
+    same_pixels,
 )
 from hydranet_ros.gyro.grid import CanonicalGrid, FlowInputs, GridFlow
 from hydranet_ros.gyro.memory import Memory, MemoryConfig
@@ -56,7 +57,13 @@ class GyroConfig(Configuration):
     """The visual gyro: which cameras, which network, where it runs."""
 
     cameras: Literal["mono", "stereo"] = setting(
-        "mono", "whose flow the network sees: one camera's, or that of both", live=False
+        "mono", "one camera, or a pair: the second one tells depths", live=False
+    )
+    right: Literal["depth", "flow"] = setting(
+        "depth",
+        "of a pair, what the right image gives: depths to the memory; or its flow to the network "
+        "as well, which takes half as long again and is no better on recorded drives",
+        live=False,
     )
     weights: str = setting("", "file of weights; the ones that ship if empty", live=False)
     device: str = setting(
@@ -95,6 +102,19 @@ class GyroConfig(Configuration):
     memory: MemoryConfig = section(MemoryConfig)
     persistent: PersistentConfig = section(PersistentConfig)
 
+    def validate(self) -> None:
+        """Check what no field can tell alone."""
+        if self.cameras == "stereo" and self.right == "depth" and self.memory.frames == 0:
+            raise ValueError(
+                "without a memory (memory.frames 0) nothing is made of the right image: set right "
+                "to flow, or cameras to mono"
+            )
+
+    @property
+    def both_flows(self) -> bool:
+        """Whether the network sees the flow of both cameras of a pair."""
+        return self.cameras == "stereo" and self.right == "flow"
+
     def flow_method(self, predictor: AnyPredictor) -> FlowMethodName:
         """The one that is asked for, or what the weights were trained on, where the network is."""
         if self.flow.method != "auto":
@@ -130,25 +150,24 @@ def _numpy_is_best(config: GyroConfig) -> bool:
     return not config.half and find_spec("numba") is not None and choose_device("auto").type == CPU
 
 
-def warm_up(
-    predictor: AnyPredictor, cameras: Literal["mono", "stereo"], shape: tuple[int, int]
-) -> None:
+def warm_up(predictor: AnyPredictor, both_flows: bool, shape: tuple[int, int]) -> None:
     """Predict on nothing, on a grid of this shape: the first predictions take long."""
     nothing = FlowInputs(np.zeros((1, 2, *shape), dtype=np.float32))
     for _ in range(WARM_UP):
-        if cameras == "stereo":
+        if both_flows:
             predictor.predict_stereo(nothing, nothing)
         else:
             predictor.predict(*nothing)
 
 
 class VisualGyro:
-    """The rotation of a camera between its images; with two cameras, one estimate from both.
+    """The rotation of a camera between its images.
 
-    Of a pair, the left camera's flow goes forward in time and the right one's backward. Flow is
-    computed by the method that the weights were trained on. Images are grey uint8, all of one
-    shape, rectified; the cameras of a pair have the same intrinsics. In a sequence the gyro
+    Flow is computed by the method that the weights were trained on. Images are grey uint8, all of
+    one shape, rectified; the cameras of a pair have the same intrinsics. In a sequence the gyro
     remembers a reference image, see `memory`, with depths from the second camera if there is one.
+    Where the network sees both flows (`right: flow`), the left camera's goes forward in time and
+    the right one's backward.
 
         gyro = VisualGyro(Camera(718.9, 718.9, 607.2, 185.2))
         rotation = gyro.between(image_1, image_2)
@@ -211,12 +230,14 @@ class VisualGyro:
 
     def update(self, frame: Frame) -> RelativeRotation | None:
         """The rotation since the last usable frame; None where there is none, `lost` says why."""
+        if self.stereo and frame.right is None:
+            raise ValueError("a stereo gyro needs both images: this frame has one")
         last, self.lost, self.flow, self.since_reference = self._last, None, None, None
         if last is None:
             self.lost = GyroLost.FIRST_IMAGE
         elif frame.stamp_ns - last.stamp_ns > self.config.max_interval_s * 1e9:
             self.lost = GyroLost.LONG_GAP
-        elif np.array_equal(last.left, frame.left):
+        elif same_pixels(last.left, frame.left):
             self.lost = GyroLost.REPEATED_IMAGE
         rotation = None
         if self.lost is None and last is not None:
@@ -322,15 +343,15 @@ class VisualGyro:
             left = self.camera.left if isinstance(self.camera, StereoCamera) else self.camera
             grid = self._grid.covering(left, image_shape)
             self._compare = self._new_comparison(left, image_shape, grid)
-            warm_up(self.predictor, self.config.cameras, (grid.rows, grid.columns))
+            warm_up(self.predictor, self.config.both_flows, (grid.rows, grid.columns))
         return self._compare
 
     def _new_comparison(
         self, left: Camera, image_shape: tuple[int, int], grid: CanonicalGrid
     ) -> Comparison:
-        flow = replace(self.config.flow, method=self.method)
+        flow, both = replace(self.config.flow, method=self.method), self.config.both_flows
         if self.method not in ON_DEVICE:
-            return HostComparison(left, image_shape, flow, grid, self.predictor, self.stereo)
+            return HostComparison(left, image_shape, flow, grid, self.predictor, both)
         require(f"flow method {self.method}", "torch")
         from hydranet_ros.gyro.comparison_torch import DeviceComparison
         from hydranet_ros.gyro.predictor import Predictor
@@ -340,7 +361,7 @@ class VisualGyro:
                 f"flow method {self.method} goes with a network in torch: use device 'cpu' or "
                 "'cuda', or flow method 'dis'"
             )
-        return DeviceComparison(left, image_shape, flow, grid, self.predictor, self.stereo)
+        return DeviceComparison(left, image_shape, flow, grid, self.predictor, both)
 
 
 def _grey(image: Image) -> Image:

@@ -6,6 +6,7 @@ import cv2
 import numpy as np
 import pytest
 
+from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.camera import Camera, Image
 from hydranet_ros.geometry.lie import Array
 from hydranet_ros.gyro.tracks import TrackConfig, Tracks
@@ -36,7 +37,7 @@ def seen(A: Array, b: Array, gain: float = 1.0, noise: float = 0.0, seed: int = 
     return np.clip(np.rint(levels), 0, 255).astype(np.uint8)
 
 
-EYE, ZERO = np.eye(2), np.zeros(2)
+EYE, ZERO, STILL = np.eye(2), np.zeros(2), np.eye(3)
 
 
 def pixels(normalised: Array) -> Array:
@@ -45,7 +46,7 @@ def pixels(normalised: Array) -> Array:
 
 def errors_px(tracks: Tracks, image: Image, A: Array, b: Array) -> tuple[Array, Array]:
     """Distances from where the points are, of those found; and which were."""
-    found = tracks.follow(image, tracks.last)
+    found = tracks.follow(image, tracks.last, STILL)
     expected = pixels(tracks.bearings) @ A.T + b
     return np.linalg.norm(pixels(found.at) - expected, axis=1)[found.found], found.found
 
@@ -57,7 +58,7 @@ def tracks() -> Tracks:
 
 def test_points_are_spread_over_the_picture_and_none_is_at_its_edge(tracks: Tracks) -> None:
     assert 150 <= len(tracks) <= 200
-    at = pixels(tracks.bearings)
+    at = pixels(tracks.last)
     assert (at >= 8).all()
     assert (at <= np.array(SHAPE[::-1]) - 8).all()
     apart = np.linalg.norm(at[:, None] - at[None], axis=-1) + 1e9 * np.eye(len(at))
@@ -109,17 +110,42 @@ def test_exposure_may_change(tracks: Tracks, gain: float) -> None:
     assert np.median(errors) < 0.05
 
 
+def photograph(C: Array) -> Image:
+    """A wall without end, brighter to the right, by a camera that has turned by C (3, 3)."""
+    height, width = SHAPE
+    at = np.stack(np.meshgrid(np.arange(width), np.arange(height)), axis=-1).astype(np.float64)
+    ray = np.concatenate([CAMERA.normalise(at), np.ones((*at.shape[:2], 1))], axis=-1) @ C
+    wall = pixels(ray[..., :2] / ray[..., 2:])
+    levels = 0.5 * picture(wall) * (1.0 + 0.002 * (wall[..., 0] - CAMERA.cx))
+    return np.clip(np.rint(levels), 0, 255).astype(np.uint8)
+
+
+@pytest.mark.parametrize("degrees", [4.0, 12.0, 20.0])
+def test_a_turn_of_the_camera_bends_nothing_and_tells_no_exposure(degrees: float) -> None:
+    """What comes into view is brighter than what has left it: no reason to change the image."""
+    C = np.asarray(lie.so3_exp(np.radians(degrees) * np.array([0.1, -0.98, 0.17])))
+    tracks = Tracks(photograph(STILL), CAMERA, TrackConfig())
+    expected = tracks.bearings @ C[:, :2].T + C[:, 2]
+    expected = expected[:, :2] / expected[:, 2:]
+    about = lie.so3_exp([2e-3, -1e-3, 1e-3]) @ C  # the turn is only about known
+    found = tracks.follow(photograph(C), expected + 2e-3, about)
+    errors = np.linalg.norm(pixels(found.at) - pixels(expected), axis=1)[found.found]
+    assert found.found.mean() > 0.3
+    assert np.median(errors) < 0.05
+    assert np.percentile(errors, 95) < 0.2
+
+
 def test_what_is_lost_stays_lost(tracks: Tracks) -> None:
     """Covered on the left: those points are gone, also when the cover is."""
     covered = seen(EYE, ZERO)
     covered[:, :160] = np.random.default_rng(0).integers(0, 256, (SHAPE[0], 160))
     left = pixels(tracks.bearings)[:, 0] < 145
     right = pixels(tracks.bearings)[:, 0] > 175
-    found = tracks.follow(covered, tracks.last)
+    found = tracks.follow(covered, tracks.last, STILL)
     assert found.found[left].mean() < 0.1
     assert found.found[right].mean() > 0.95
     last = tracks.last.copy()
-    again = tracks.follow(seen(EYE, ZERO), tracks.last)
+    again = tracks.follow(seen(EYE, ZERO), tracks.last, STILL)
     assert not (again.found & ~found.found).any()
     np.testing.assert_array_equal(tracks.last[~found.found], last[~found.found])
     np.testing.assert_array_equal(tracks.alive, again.found)
@@ -127,7 +153,8 @@ def test_what_is_lost_stays_lost(tracks: Tracks) -> None:
 
 def test_points_that_leave_the_picture_are_lost(tracks: Tracks) -> None:
     b = np.array([-60.0, 0.0])
-    found = tracks.follow(seen(EYE, b), tracks.bearings + b / (CAMERA.fx, CAMERA.fy))
+    moved = tracks.bearings + b / (CAMERA.fx, CAMERA.fy)
+    found = tracks.follow(seen(EYE, b), moved, STILL)
     gone = pixels(tracks.bearings)[:, 0] < 60.0
     assert gone.any()
     assert not found.found[gone].any()
@@ -139,11 +166,11 @@ def test_points_that_are_carried_over_come_first_and_keep_their_place() -> None:
     image = seen(EYE, ZERO)
     carried = CAMERA.normalise(np.array([[50.25, 60.5], [200.75, 100.125], [300.0, 200.0]]))
     tracks = Tracks(image, CAMERA, TrackConfig(), carried)
-    np.testing.assert_allclose(tracks.bearings[:3], carried, atol=1e-6)
+    np.testing.assert_allclose(tracks.last[:3], carried, atol=1e-6)
     assert len(tracks) > 100
-    away = np.linalg.norm(pixels(tracks.bearings)[3:, None] - pixels(carried), axis=-1)
+    away = np.linalg.norm(pixels(tracks.last)[3:, None] - pixels(carried), axis=-1)
     assert away.min() > 8.0
-    full = Tracks(image, CAMERA, TrackConfig(points=30), tracks.bearings[:30])
+    full = Tracks(image, CAMERA, TrackConfig(points=30), tracks.last[:30])
     assert len(full) == 30
 
 
@@ -151,7 +178,7 @@ def test_an_image_without_texture_has_no_points() -> None:
     flat = np.full(SHAPE, 90, dtype=np.uint8)
     tracks = Tracks(flat, CAMERA, TrackConfig())
     assert len(tracks) == 0
-    found = tracks.follow(flat, tracks.last)
+    found = tracks.follow(flat, tracks.last, STILL)
     assert found.at.shape == (0, 2)
     assert found.found.shape == (0,)
     assert tracks.disparities(flat)[0].shape == (0,)
@@ -169,7 +196,7 @@ def test_a_large_image_is_halved_and_angles_stay() -> None:
     moved = cv2.warpAffine(
         large, np.array([[1, 0, shift[0]], [0, 1, shift[1]]]), large.shape[::-1]
     )
-    found = tracks.follow(np.asarray(moved), tracks.last)
+    found = tracks.follow(np.asarray(moved), tracks.last, STILL)
     errors = (found.at - tracks.bearings)[found.found] * 500.0 - shift
     assert found.found.mean() > 0.9
     assert np.linalg.norm(np.median(errors, axis=0)) < 0.06  # warps are in 32nds

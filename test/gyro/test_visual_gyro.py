@@ -308,3 +308,12 @@ def test_a_camera_that_repeats_its_last_image_in_a_turn_is_not_believed(data: Pa
         in_sigmas = (np.abs(xi) / np.sqrt(np.diag(state.Sigma_c_w))).max()
         metres, degrees = np.linalg.norm(xi[:3]), np.rad2deg(np.linalg.norm(xi[3:]))
         assert in_sigmas < 5.0 or (metres < 0.5 and degrees < 2.0), index[state.stamp_ns]
+
+
+def test_a_right_image_is_good_for_something() -> None:
+    memory = MemoryConfig(frames=0)
+    with pytest.raises(ValueError, match="set right to flow"):
+        GyroConfig(cameras="stereo", memory=memory)
+    assert GyroConfig(cameras="stereo", right="flow", memory=memory).both_flows
+    assert not GyroConfig(cameras="stereo").both_flows
+    assert not GyroConfig(right="flow").both_flows
