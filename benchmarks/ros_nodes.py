@@ -33,7 +33,10 @@ ROTATION = "hydranet_node/relative_rotation"
 
 
 def start_nodes(nodes: ProcessGroup, options: Namespace) -> None:
-    """The three nodes with the inputs of a live robot, in one process or in three."""
+    """The nodes with the inputs of a live robot, in one process or in one for each.
+
+    With wheels there is one camera, and no odometry of ours.
+    """
     live = {"input.reliability": options.reliability, "input.queue": options.queue}
     net = {"gyro.cameras": options.cameras, "gyro.weights": options.weights}
     net |= {"gyro.device": options.device}
@@ -42,8 +45,10 @@ def start_nodes(nodes: ProcessGroup, options: Namespace) -> None:
     given: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
         "stereo_vo_node": (dict(live), {}),
         "hydranet_node": ({**live, **net}, left if options.cameras == "mono" else {}),
-        "fusion_node": ({"fusion.odometry": "own"}, rotations),
+        "fusion_node": ({"fusion.odometry": "wheels" if options.wheels else "own"}, rotations),
     }
+    if options.wheels:
+        del given["stereo_vo_node"]
     if options.processes == "one":
         nodes.start("hydranet_all", together_command(given))
         return
@@ -144,18 +149,20 @@ class Bench:
 
 
 def _info(source: Source, shape: tuple[int, int], right: bool) -> CameraInfo:
-    assert isinstance(source.camera, StereoCamera)
-    c = source.camera.left
+    pair = source.camera if isinstance(source.camera, StereoCamera) else None
+    c = source.camera if pair is None else pair.left
     info = CameraInfo(height=shape[0], width=shape[1], distortion_model="plumb_bob")
     info.k = [c.fx, 0.0, c.cx, 0.0, c.fy, c.cy, 0.0, 0.0, 1.0]
-    tx = -c.fx * source.camera.baseline_m if right else 0.0
+    tx = -c.fx * pair.baseline_m if right and pair is not None else 0.0
     info.p = [c.fx, 0.0, c.cx, tx, 0.0, c.fy, c.cy, 0.0, 0.0, 0.0, 1.0, 0.0]
     info.header.frame_id = "camera_left"
     return info
 
 
 @contextmanager
-def running(source: Source, shape: tuple[int, int], options: Namespace) -> Iterator[Bench]:
+def running(
+    source: Source, shape: tuple[int, int], options: Namespace, kind: type[Bench] = Bench
+) -> Iterator[Bench]:
     """The nodes and a bench, in a domain of their own."""
     with TemporaryDirectory(prefix="ros_bench_") as folder:
         variables = private_environment(Path(folder))
@@ -166,7 +173,7 @@ def running(source: Source, shape: tuple[int, int], options: Namespace) -> Itera
             rclpy.init()
             try:
                 start_nodes(nodes, options)
-                bench = Bench(source, shape)
+                bench = kind(source, shape)
                 bench.wait_for_nodes(hearers=1 if options.processes == "one" else 2)
                 yield bench
                 nodes.check_all()
@@ -174,9 +181,11 @@ def running(source: Source, shape: tuple[int, int], options: Namespace) -> Itera
                 rclpy.shutdown()
 
 
-def add_options(parser: ArgumentParser) -> None:
-    """What every benchmark of the nodes asks for."""
-    parser.add_argument("source", metavar="SOURCE", help="a KITTI folder, a bag, or 'street'")
+def add_options(parser: ArgumentParser, source: str | None = None) -> None:
+    """What every benchmark of the nodes asks for; `source` is the default one."""
+    nargs = {} if source is None else {"nargs": "?", "default": source}
+    what = "a KITTI folder, a bag, or 'street'"
+    parser.add_argument("source", metavar="SOURCE", help=what, **nargs)
     parser.add_argument("--weights", default="", metavar="FILE", help="default: those that ship")
     parser.add_argument("--frames", type=int, default=200, metavar="N")
     parser.add_argument("--reliability", default="reliable", choices=("reliable", "best_effort"))
@@ -185,6 +194,7 @@ def add_options(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--device", default="auto", help="of the network")
     parser.add_argument("--processes", default="one", choices=("one", "three"))
+    parser.set_defaults(wheels=False)
     parser.add_argument("--queue", type=int, default=1, help="frames that may wait")
     parser.add_argument(
         "--no-profile", dest="profile", action="store_false", help="Fast DDS as it comes"

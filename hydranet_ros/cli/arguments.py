@@ -203,7 +203,7 @@ def add_network(parser: Parser, cameras: str | None = None, depth: bool = False)
         parser.add_argument(
             "--cameras",
             choices=(*CAMERAS, "rgbd") if depth else CAMERAS,
-            help=f"whose flow the network sees: the left camera's, or both (default: {cameras})"
+            help=f"what the gyro looks with: the left camera, or both (default: {cameras})"
             + ("; rgbd: one camera with depth, for the odometry too" if depth else ""),
         )
     parser.add_argument(

@@ -57,7 +57,6 @@ LIBRARIES = (
         Library(module, "everything", True, remedy=f"pip install --force-reinstall {distribution}")
         for module, distribution in (
             ("numpy", "numpy"),
-            ("scipy", "scipy"),
             ("cv2", "opencv-python-headless"),
             ("yaml", "PyYAML"),
             ("tqdm", "tqdm"),
@@ -74,7 +73,7 @@ LIBRARIES = (
         "tf2_ros", "the camera's place from TF", remedy="apt install ros-$ROS_DISTRO-tf2-ros-py"
     ),
     Library("torch", "training, and the network on a GPU", tell=_TORCH),
-    Library("numba", "a faster gyro"),
+    Library("numba", "a faster gyro and fusion"),
     Library("matplotlib", "reports"),
     Library("rosbags", "bags without ROS"),
     Library("viser", "the live view"),

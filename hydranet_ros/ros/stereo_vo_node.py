@@ -28,7 +28,7 @@ from hydranet_ros.ros.odometry_output import OdometryOutput, PathConfig
 from hydranet_ros.ros.spin import leave, run
 from hydranet_ros.settings import section, setting
 from hydranet_ros.stereo_vo.config import StereoVOConfig
-from hydranet_ros.stereo_vo.odometry import StereoVO
+from hydranet_ros.stereo_vo.odometry import StereoVO, warm_up
 from hydranet_ros.stereo_vo.result import Lost, VOResult
 
 
@@ -63,6 +63,7 @@ class StereoVONode(ManagedNode[StereoVONodeConfig]):
         """Open the topics."""
         config = self.config
         set_threads(config.threads)
+        warm_up()
         self._extrinsics = Extrinsics(self, config.frames)
         self._output = OdometryOutput(self, "vo", config.frames, config.path)
         depth_in = partial(self._extrinsics.depth_in, given=config.rgbd.image_from_depth)

@@ -120,7 +120,10 @@ class History:
     # --- files -----------------------------------------------------------------------------------
 
     def dumps(self, without: Sequence[str] = ()) -> bytes:
-        """All but some plots as a file (npz): the same bytes for the same scenes."""
+        """All but some plots as a file (npz): the same bytes for the same scenes.
+
+        In single precision: what numba has just compiled and what it kept round otherwise.
+        """
         with self._lock:
             scenes, pictures, first = list(self._scenes), dict(self._pictures), self.first
         names = list(COLOURS)
@@ -132,15 +135,19 @@ class History:
                 poses[i, names.index(name)] = T
             if scene.Sigma is not None:
                 Sigma[i] = scene.Sigma
-            kept = {k: v for k, v in scene.numbers.items() if k not in without}
+            kept = {
+                plot: {line: float(f"{value:.6g}") for line, value in lines.items()}
+                for plot, lines in scene.numbers.items()
+                if plot not in without
+            }
             told.append([scene.stamp_ns, kept, scene.states, scene.found])
         shown = {number - first: data for number, data in pictures.items() if number >= first}
         text = json.dumps(told).encode()
         out = io.BytesIO()
         np.savez_compressed(
             out,
-            poses=poses,
-            Sigma=Sigma,
+            poses=poses.astype(np.float32),
+            Sigma=Sigma.astype(np.float32),
             told=np.frombuffer(text, dtype=np.uint8),
             pictures=np.frombuffer(b"".join(shown.values()), dtype=np.uint8),
             sizes=np.array([[n, len(data)] for n, data in shown.items()], int).reshape(-1, 2),

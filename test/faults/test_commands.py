@@ -114,6 +114,14 @@ def long_folder(folder: Path, frames: int = 10_000) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What numba compiles takes seconds for the first time, and is kept in files."""
+    source = kitti_folder(tmp_path_factory.mktemp("compiled") / "source")
+    subprocess.run([*COMMAND, "run", str(source), "--only", "vo"], check=True)
+
+
+@pytest.mark.usefixtures("compiled")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
 def test_a_run_that_is_ended_keeps_its_results(tmp_path: Path, number: signal.Signals) -> None:
     out, source = tmp_path / "out", long_folder(tmp_path / "long")
@@ -220,6 +228,7 @@ def test_a_full_device_is_one_line(tmp_path: Path) -> None:
     assert done.stderr == "hydranet fuse: the output: No space left on device\n"
 
 
+@pytest.mark.usefixtures("compiled")
 @pytest.mark.parametrize("storage", ["", "mcap", "sqlite3"])
 def test_a_full_disk_leaves_nothing_partial(tmp_path: Path, storage: str) -> None:
     source, out = kitti_folder(tmp_path / "source"), tmp_path / "out"
