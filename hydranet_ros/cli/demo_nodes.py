@@ -275,7 +275,10 @@ def stereo_stage(config: DemoConfig) -> Stage:
         "stereo_vo_node": node_command("stereo_vo_node", vo),
         "hydranet_node": node_command("hydranet_node", gyro, _left()),
     }
-    return Stage(nodes, RECORDED, AWAITED, 2)
+    # What is played before somebody is there is lost to him: both nodes, and the recorder.
+    right = 1 + (config.gyro.cameras == "stereo")
+    listeners = {"left/camera_info": 3, "right/image_rect": right, "right/camera_info": right}
+    return Stage(nodes, RECORDED, AWAITED, 2, listeners)
 
 
 def parameters(name: str, config: Configuration) -> dict[str, Value]:

@@ -164,19 +164,24 @@ def _figures(run: RecordedRun, source: Source) -> dict[str, Any]:
         "dropped": len(source) - 1 - fused,
         "played_hz": run.rate_hz(CAMERA),
         "fused_hz": run.rate_hz(FUSED),
-        "latency_p50_ms": float(np.percentile(latencies, 50)),
-        "latency_p95_ms": float(np.percentile(latencies, 95)),
+        "latency_p50_ms": _percentile(latencies, 50),
+        "latency_p95_ms": _percentile(latencies, 95),
     }
+
+
+def _percentile(values: Array, percent: int) -> float | None:
+    return float(np.percentile(values, percent)) if len(values) else None
 
 
 def sentence(figures: Mapping[str, Any]) -> str:
     """How the run went, in one line."""
     played, fused = (_hertz(figures[key]) for key in ("played_hz", "fused_hz"))
+    p50, p95 = (figures[f"latency_{part}_ms"] for part in ("p50", "p95"))
+    latency = "unknown" if p50 is None else f"p50 {p50:.0f} ms, p95 {p95:.0f} ms"
     return (
         f"{figures['frames']} frames played at {played}, "
         f"{figures['fused_frames']} fused at {fused}, "
-        f"{figures['dropped']} dropped; image to fused odometry p50 "
-        f"{figures['latency_p50_ms']:.0f} ms, p95 {figures['latency_p95_ms']:.0f} ms"
+        f"{figures['dropped']} dropped; image to fused odometry {latency}"
     )
 
 

@@ -138,6 +138,15 @@ def test_figures_and_record_of_a_run(tmp_path: Path) -> None:
     assert "29 fused at 10.0 Hz, 0 dropped" in record.notes[0]
 
 
+def test_without_the_camera_there_are_no_latencies(tmp_path: Path) -> None:
+    write_bag(tmp_path / "bag", [each for each in messages() if each.topic != CAMERA])
+    figures, record = summary(read_recorded_run(tmp_path / "bag"), Drive())
+    assert (figures["latency_p50_ms"], figures["latency_p95_ms"]) == (None, None)
+    assert "played at an unknown rate" in record.notes[0]
+    assert record.notes[0].endswith("image to fused odometry unknown")
+    assert record.latencies_ms["fused"].size == 0
+
+
 def test_without_truth_there_are_no_errors(tmp_path: Path) -> None:
     write_bag(tmp_path / "bag", messages())
     drive = Drive()
