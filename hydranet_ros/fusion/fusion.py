@@ -30,8 +30,8 @@ from hydranet_ros.fusion.config import FusionConfig
 from hydranet_ros.fusion.edges import FusedState
 from hydranet_ros.fusion.error_models import UP, hold_to_ground
 from hydranet_ros.fusion.imu import ImuSample
+from hydranet_ros.fusion.live_output import LiveOutput
 from hydranet_ros.fusion.odometry_input import OdometryInputConfig, OdometryReader
-from hydranet_ros.fusion.preintegration import LiveOutput
 from hydranet_ros.fusion.rates import OwnRates
 from hydranet_ros.fusion.sliding_window import SlidingWindowFusion
 from hydranet_ros.fusion.twist_agreement import OdometrySample

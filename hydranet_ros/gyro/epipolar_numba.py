@@ -13,6 +13,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from hydranet_ros.geometry.cholesky_numba import solve_in_place
 from hydranet_ros.gyro.search_settings import EPIPOLE
 
 Field = NDArray[Any]
@@ -105,28 +106,6 @@ def sums(
 
 
 @_fast
-def _solved(A: Field, b: Field) -> None:
-    """Put A^-1 b into b, for a symmetric positive definite A, by its Cholesky factor in place."""
-    n = len(b)
-    for i in range(n):
-        for j in range(i + 1):
-            total = A[i, j]
-            for k in range(j):
-                total -= A[i, k] * A[j, k]
-            A[i, j] = math.sqrt(total) if i == j else total / A[j, j]
-    for i in range(n):
-        total = b[i]
-        for k in range(i):
-            total -= A[i, k] * b[k]
-        b[i] = total / A[i, i]
-    for i in range(n - 1, -1, -1):
-        total = b[i]
-        for k in range(i + 1, n):
-            total -= A[k, i] * b[k]
-        b[i] = total / A[i, i]
-
-
-@_fast
 def _turned(phi: Field, C: Field, out: Field) -> None:
     """Put Exp(phi) C into out; phi is cut off at half a radian per axis."""
     x, y = min(max(phi[0], -0.5), 0.5), min(max(phi[1], -0.5), 0.5)
@@ -173,7 +152,7 @@ def advance(
             for j in range(3):
                 A[3 + i, 3 + j] += stiff * size * t[k, i] * t[k, j]
             A[3 + i, 3 + i] += held * size
-        _solved(A, delta)
+        solve_in_place(A, delta)
         _turned(delta[:3], C[k], turned[k])
         length = 0.0
         for i in range(3):
@@ -274,7 +253,7 @@ def rotation_alone(
             delta[2] += w * (c * u + f * v)
         for i in range(3):
             A[i, i] += each * total + 1e-9
-        _solved(A, delta)
+        solve_in_place(A, delta)
         _turned(delta, C, turned)
         C[:] = turned
     return C

@@ -208,7 +208,7 @@ class Memory:
         due = self._since in _CHECKED_AT or self._leaves(equations)
         if len(self.bundle.views) >= _LEAST_FRAMES and due:
             equations = self._search(equations)
-        self._judge(equations)
+        self._judge(equations, rotation)
         remembered = self._remembered(equations, rotation)
         return None if remembered is None else (remembered, equations)
 
@@ -219,14 +219,14 @@ class Memory:
 
     def _contradicts(self) -> bool:
         """Whether the network's last rotation is not where the points say."""
-        return self._apart() > self.config.gate
+        return self._apart(self.bundle.views[-1].Sigma_f) > self.config.gate
 
-    def _apart(self) -> float:
-        """Squared deviations between the network's last rotation and the solution."""
+    def _apart(self, Sigma: Array) -> float:
+        """Squared deviations between the network's last rotation, of Sigma, and the solution."""
         last = self.bundle.views[-1]
         before = self.bundle.views[-2].C if len(self.bundle.views) > 1 else np.eye(3)
         e = lie.so3_log(last.C @ before.T @ last.C_f.T)
-        return float(e @ np.linalg.solve(last.Sigma_f, e))
+        return float(e @ np.linalg.solve(Sigma, e))
 
     def _is_sure(self, equations: Equations) -> bool:
         """Whether the points agree with each other, over more than two images."""
@@ -372,13 +372,13 @@ class Memory:
         """By how much the variance of the network's rotations is larger than it says."""
         return max(_LEAST_DOUBT, self.config.network_scale**2 * self._network)
 
-    def _judge(self, equations: Equations) -> None:
+    def _judge(self, equations: Equations, rotation: RelativeRotation) -> None:
         """How well points are followed and the network is right here, slowly averaged."""
         K, seen = equations.weights.shape[0], equations.weights > 0.0
         free = 2.0 * seen.sum() - len(self.bundle.rho) - STEP * K
         if K < _LEAST_FRAMES or free < 4.0 * self.config.min_points:
             return
-        off = self._doubt() * self._apart() / 3.0
+        off = self._apart(rotation.Sigma_2_1) / 3.0
         self._network += _PATIENCE * (min(off, _WORST_DOUBT) - self._network)
         assert self.tracks is not None
         measured = np.sqrt(equations.squares / free) * self.tracks.camera.fx

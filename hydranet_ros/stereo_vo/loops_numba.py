@@ -11,6 +11,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from hydranet_ros.geometry.cholesky_numba import solve_in_place
 from hydranet_ros.geometry.lie import Array
 
 Lens = tuple[float, float, float, float, float]  # fx, fy, cx, cy, fx times the baseline
@@ -53,7 +54,7 @@ def fit_samples(
                         step[row] += J[part, row] * e[part]
                         for column in range(row + 1):
                             A[row, column] += J[part, row] * J[part, column]
-            _solve(A, step)
+            solve_in_place(A, step)
             for row in range(6):
                 step[row] = min(max(step[row], -max_step), max_step)
             _turn(step, pose)
@@ -108,27 +109,6 @@ def _derivatives(p: Array, lens: Lens, J: Array) -> None:
         J[i, 3] = J[i, 2] * p[1] - J[i, 1] * p[2]
         J[i, 4] = J[i, 0] * p[2] - J[i, 2] * p[0]
         J[i, 5] = J[i, 1] * p[0] - J[i, 0] * p[1]
-
-
-@_fast
-def _solve(A: Array, b: Array) -> None:
-    """Put A^-1 b into b, for a symmetric positive definite A given by its lower half."""
-    n = len(b)
-    for i in range(n):
-        for j in range(i + 1):
-            total = A[i, j]
-            for k in range(j):
-                total -= A[i, k] * A[j, k]
-            A[i, j] = math.sqrt(total) if i == j else total / A[j, j]
-        total = b[i]
-        for k in range(i):
-            total -= A[i, k] * b[k]
-        b[i] = total / A[i, i]
-    for i in range(n - 1, -1, -1):
-        total = b[i]
-        for k in range(i + 1, n):
-            total -= A[k, i] * b[k]
-        b[i] = total / A[i, i]
 
 
 @_fast
