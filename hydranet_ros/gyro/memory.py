@@ -31,7 +31,7 @@ _INLIER = 0.3  # least weight of a point that counts as seen
 _MOST_CARRIED = 1e5  # information of a depth that is carried over to a new reference
 _KERNEL = 2.4  # of the robust kernel, in standard deviations of a point
 _LEAST_FRAMES = 3  # with fewer, depths can explain nearly anything
-_CHECKED_AT = (4, 8, 16)  # frames after which a better minimum is looked for
+CHECKED_AT = (4, 8, 16)  # frames after which a better minimum is looked for
 _NOTHING = 1e6  # variance of a rotation that is not believed
 _DRAWN = 0.1  # share of what steps and the rotation since the reference differ by
 _PATIENCE, _WORST_PX, _WORST_DOUBT = 0.1, 5.0, 10.0  # of running averages
@@ -205,7 +205,7 @@ class Memory:
             if not (self._is_sure(equations) and self._is_surer(equations, rotation)):
                 return None
         # Depths that a next reference inherits are looked at once more, too.
-        due = self._since in _CHECKED_AT or self._leaves(equations)
+        due = self._since in CHECKED_AT or self._leaves(equations)
         if len(self.bundle.views) >= _LEAST_FRAMES and due:
             equations = self._search(equations)
         self._judge(equations, rotation)

@@ -26,7 +26,7 @@ from hydranet_ros.gyro.flow import (
     same_pixels,
 )
 from hydranet_ros.gyro.grid import CanonicalGrid, FlowInputs, GridFlow
-from hydranet_ros.gyro.memory import Memory, MemoryConfig
+from hydranet_ros.gyro.memory import CHECKED_AT, Memory, MemoryConfig
 from hydranet_ros.gyro.persistent import PersistentConfig, added, with_persistent
 from hydranet_ros.settings import Configuration, section, setting
 
@@ -150,8 +150,8 @@ def _numpy_is_best(config: GyroConfig) -> bool:
     return not config.half and find_spec("numba") is not None and choose_device("auto").type == CPU
 
 
-def warm_up(predictor: AnyPredictor, both_flows: bool, shape: tuple[int, int]) -> None:
-    """Predict on nothing, on a grid of this shape: the first predictions take long."""
+def _predict_nothing(predictor: AnyPredictor, both_flows: bool, shape: tuple[int, int]) -> None:
+    """On a grid of this shape: the first predictions take long."""
     nothing = FlowInputs(np.zeros((1, 2, *shape), dtype=np.float32))
     for _ in range(WARM_UP):
         if both_flows:
@@ -343,7 +343,8 @@ class VisualGyro:
             left = self.camera.left if isinstance(self.camera, StereoCamera) else self.camera
             grid = self._grid.covering(left, image_shape)
             self._compare = self._new_comparison(left, image_shape, grid)
-            warm_up(self.predictor, self.config.both_flows, (grid.rows, grid.columns))
+            shape = grid.rows, grid.columns
+            _predict_nothing(self.predictor, self.config.both_flows, shape)
         return self._compare
 
     def _new_comparison(
@@ -368,6 +369,17 @@ def _grey(image: Image) -> Image:
     if image.ndim == 2:
         return image
     return np.asarray(cv2.cvtColor(image, cv2.COLOR_BGR2GRAY), dtype=np.uint8)
+
+
+def warm_up(config: GyroConfig, predictor: AnyPredictor) -> None:
+    """Some frames of noise that moves: what is compiled or loaded takes long for the first time."""
+    camera = StereoCamera(Camera(250.0, 250.0, 160.0, 120.0), 0.2)
+    gyro = VisualGyro(camera if config.cameras == "stereo" else camera.left, config, predictor)
+    noise = np.random.default_rng(0).integers(0, 256, (60, 80), dtype=np.uint8)
+    image = np.kron(noise, np.ones((4, 4), dtype=np.uint8))
+    for k in range(CHECKED_AT[0] + 1):
+        left = np.roll(image, k, axis=1)
+        gyro.update(Frame(100_000_000 * k, left, np.roll(left, -6, axis=1)))
 
 
 def describe(gyro: VisualGyro) -> dict[str, Any]:
