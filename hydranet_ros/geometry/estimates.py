@@ -24,6 +24,8 @@ SYMMETRY_TOLERANCE = 1e-6
 DEFINITE_TOLERANCE = 1e-14
 # How far a part of a covariance may be from positive, or above the whole, relative to the whole.
 PART_TOLERANCE = 1e-3
+# Where R R^T is the identity to rounding, the projection to SO(3) would change nothing else.
+EXACT = 1e-14
 
 
 def checked_rotation(matrix: ArrayLike, name: str) -> Array:
@@ -34,7 +36,7 @@ def checked_rotation(matrix: ArrayLike, name: str) -> Array:
         raise ValueError(f"{name} is not a rotation: |R R^T - I| is {defect:.2g}")
     if np.linalg.det(value) < 0.0:
         raise ValueError(f"{name} is not a rotation but a reflection: its determinant is -1")
-    return _read_only(lie.project_to_so3(value))
+    return _read_only(value if defect < EXACT else lie.project_to_so3(value))
 
 
 def checked_covariance(matrix: ArrayLike, size: int, name: str) -> Array:
@@ -62,13 +64,16 @@ def _checked_part(matrix: ArrayLike, whole: Array, name: str) -> Array:
     if np.abs(part - part.T).max() > SYMMETRY_TOLERANCE * np.abs(part).max():
         raise ValueError(f"{name} is not symmetric")
     part = 0.5 * (part + part.T)
-    root = np.linalg.cholesky(whole)
-    shares = np.linalg.eigvalsh(np.linalg.solve(root, np.linalg.solve(root, part).T))
-    if shares[0] < -PART_TOLERANCE or shares[-1] > 1.0 + PART_TOLERANCE:
+    tolerated = part + PART_TOLERANCE * whole
+    try:
+        np.linalg.cholesky(np.stack([tolerated, (1.0 + 2.0 * PART_TOLERANCE) * whole - tolerated]))
+    except np.linalg.LinAlgError:
+        root = np.linalg.cholesky(whole)
+        shares = np.linalg.eigvalsh(np.linalg.solve(root, np.linalg.solve(root, part).T))
         raise ValueError(
             f"{name} is not a part of the covariance: its shares of it run from "
             f"{shares[0]:.2g} to {shares[-1]:.2g}, outside 0 to 1"
-        )
+        ) from None
     return _read_only(part)
 
 

@@ -124,6 +124,7 @@ class Bundle:
         size = place.max(axis=0, initial=0.0) - low + 1e-9
         x, y = np.minimum((place - low) / size * _BLOCKS, np.array(_BLOCKS) - 1).astype(int).T
         self._block = x * _BLOCKS[1] + y
+        self._scale = float(np.median(self.rho_0)) if len(self.rho_0) else 1.0
 
     # --- views -----------------------------------------------------------------------------------
 
@@ -178,7 +179,7 @@ class Bundle:
         rho = _triangulated(self.bearings, view.z, C, t)
         typical = float(np.median(rho[view.seen]))
         if typical > 0.0:
-            size = float(np.median(self.rho_0)) / typical
+            size = self._scale / typical
             low, high = (each * typical * size for each in _DEPTHS)
             self.rho = np.where(view.seen, np.clip(rho * size, low, high), self.rho_0)
             view.C, view.t = C, t / size
@@ -206,7 +207,7 @@ class Bundle:
     def _step(self, equations: Equations, views: list[int], depths: bool) -> None:
         """One step of Gauss-Newton, with the depths or without."""
         H, g = equations.reduced() if depths else (equations.H, equations.g)
-        scale = float(np.median(self.rho_0))
+        scale = self._scale
         least = np.tile([0.0, 0.0, 0.0, 1.0, 1.0, 1.0], len(views)) * _T_INFORMATION * scale**2
         size = np.trace(H) / len(H)
         delta = np.linalg.solve(H + np.diag(least + 1e-9 * size + 1e-12), g)
@@ -256,7 +257,7 @@ class Bundle:
         """
         at = -np.swapaxes(C, 1, 2) @ t[:, :, None]
         apart = np.linalg.norm(at[:, None, :, 0] - at[None, :, :, 0], axis=2)
-        same = apart * np.median(self.rho_0) < _SAME_PLACE * sigma
+        same = apart * self._scale < _SAME_PLACE * sigma
         return np.asarray(same.sum(axis=1), dtype=np.float64)
 
     def _rotations(self, views: list[int]) -> tuple[Array, Array]:

@@ -19,7 +19,7 @@ from hydranet_ros.gyro.search_settings import EPIPOLE
 Field = NDArray[Any]
 
 _FACTORS = 16  # of a product whose logarithm is taken: far from overflow
-_fast = numba.njit(cache=True, error_model="numpy", nogil=True)
+_fast = numba.njit(cache=True, fastmath={"reassoc", "contract", "arcp", "nsz"}, error_model="numpy", nogil=True)
 
 
 @_fast
