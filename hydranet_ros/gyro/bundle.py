@@ -19,6 +19,7 @@ holds both: what a rolling shutter, a lens or a walker does is shared by neighbo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
@@ -162,7 +163,7 @@ class Bundle:
 
     def solve(self, noise: Noise, iterations: int, with_depths: bool) -> Equations:
         """The newest view first, with its depths or without, then all of them together."""
-        self._resect(noise, len(self.views) - 1, with_depths)
+        self._resect(noise, [len(self.views) - 1], with_depths)
         return self._together(noise, iterations)
 
     def search(self, noise: Noise, iterations: int, found: Equations) -> Equations:
@@ -183,8 +184,7 @@ class Bundle:
             low, high = (each * typical * size for each in _DEPTHS)
             self.rho = np.where(view.seen, np.clip(rho * size, low, high), self.rho_0)
             view.C, view.t = C, t / size
-            for k in range(len(self.views)):
-                self._resect(noise, k, with_depths=False)
+            self._resect(noise, range(len(self.views)), with_depths=False)
             better = self._together(noise, 2 * iterations)
             if better.cost < _CLEARLY * found.cost:
                 return better
@@ -193,18 +193,18 @@ class Bundle:
             each.C, each.t = C, t
         return found
 
-    def _resect(self, noise: Noise, k: int, with_depths: bool) -> None:
+    def _resect(self, noise: Noise, views: Sequence[int], with_depths: bool) -> None:
         for times in _RESECTION:
             wider = noise._replace(kernel=times * noise.kernel)
-            self._step(self.equations(wider, [k]), [k], with_depths)
+            self._step(self.equations(wider, views), views, with_depths)
 
     def _together(self, noise: Noise, iterations: int) -> Equations:
-        everything = list(range(len(self.views)))
+        everything = range(len(self.views))
         for _ in range(iterations):
             self._step(self.equations(noise), everything, depths=True)
         return self.equations(noise)
 
-    def _step(self, equations: Equations, views: list[int], depths: bool) -> None:
+    def _step(self, equations: Equations, views: Sequence[int], depths: bool) -> None:
         """One step of Gauss-Newton, with the depths or without."""
         H, g = equations.reduced() if depths else (equations.H, equations.g)
         scale = self._scale
@@ -220,9 +220,9 @@ class Bundle:
             view = self.views[k]
             view.C, view.t = turn @ view.C, view.t + d[3:]
 
-    def equations(self, noise: Noise, views: list[int] | None = None) -> Equations:
+    def equations(self, noise: Noise, views: Sequence[int] | None = None) -> Equations:
         """Normal equations of some views, all if None."""
-        numbers = list(range(len(self.views))) if views is None else views
+        numbers = range(len(self.views)) if views is None else views
         chosen = [self.views[k] for k in numbers]
         C, t = np.array([each.C for each in chosen]), np.array([each.t for each in chosen])
         z, seen = np.array([each.z for each in chosen]), np.array([each.seen for each in chosen])
@@ -260,7 +260,7 @@ class Bundle:
         same = apart * self._scale < _SAME_PLACE * sigma
         return np.asarray(same.sum(axis=1), dtype=np.float64)
 
-    def _rotations(self, views: list[int]) -> tuple[Array, Array]:
+    def _rotations(self, views: Sequence[int]) -> tuple[Array, Array]:
         """H and g of rotations that are known otherwise; that before the first view is fixed.
 
         `views` follow each other.

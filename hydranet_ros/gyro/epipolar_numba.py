@@ -19,7 +19,9 @@ from hydranet_ros.gyro.search_settings import EPIPOLE
 Field = NDArray[Any]
 
 _FACTORS = 16  # of a product whose logarithm is taken: far from overflow
-_fast = numba.njit(cache=True, fastmath={"reassoc", "contract", "arcp", "nsz"}, error_model="numpy", nogil=True)
+# Sums may be taken in any order, which vector registers need; nothing else is assumed of numbers.
+_MATHS = {"reassoc", "contract", "arcp", "nsz"}
+_fast = numba.njit(cache=True, fastmath=_MATHS, error_model="numpy", nogil=True)
 
 
 @_fast

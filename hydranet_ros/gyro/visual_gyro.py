@@ -372,7 +372,7 @@ def _grey(image: Image) -> Image:
 
 
 def warm_up(config: GyroConfig, predictor: AnyPredictor) -> None:
-    """Some frames of noise that moves: what is compiled or loaded takes long for the first time."""
+    """Frames of noise that moves: what is compiled or loaded takes long for the first time."""
     camera = StereoCamera(Camera(250.0, 250.0, 160.0, 120.0), 0.2)
     gyro = VisualGyro(camera if config.cameras == "stereo" else camera.left, config, predictor)
     noise = np.random.default_rng(0).integers(0, 256, (60, 80), dtype=np.uint8)
