@@ -38,6 +38,7 @@ from hydranet_ros.errors import FileError
 from hydranet_ros.geometry.camera import Camera, StereoCamera
 from hydranet_ros.geometry.lie import Array
 from hydranet_ros.settings import read_yaml
+from hydranet_ros.stereo_vo.loops import compiled
 
 _FIELD = ("t_x", "t_y", "roll", "focal", "axis_x", "axis_y", "c_x", "c_y", "k1", "k2", "k3")
 _BOTH = (3, 6, 7, 8, 9, 10)
@@ -68,6 +69,10 @@ _HELD = 0.3**2
 
 def _field(camera: Camera, pixels: Array) -> Array:
     """d(offset)/d(parameters of one image) in pixels at (n, 2) pixels: (n, 2, 11)."""
+    fast = compiled()
+    if fast is not None:
+        lens = camera.fx, camera.fy, camera.cx, camera.cy, 0.0
+        return np.asarray(fast.field(np.asarray(pixels, dtype=np.float64), lens, _HELD))
     x, y = (pixels[:, 0] - camera.cx) / camera.fx, (pixels[:, 1] - camera.cy) / camera.fy
     xx, xy, yy = x * x, x * y, y * y
     r2 = xx + yy

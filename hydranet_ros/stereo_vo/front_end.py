@@ -19,7 +19,8 @@ from hydranet_ros.geometry.windows import (
 from hydranet_ros.stereo_vo.calibration import Calibration
 from hydranet_ros.stereo_vo.config import StereoVOConfig
 from hydranet_ros.stereo_vo.features import CornerDetector, Image, Mask
-from hydranet_ros.stereo_vo.motion import Tracks, compiled, median, transform
+from hydranet_ros.stereo_vo.loops import compiled
+from hydranet_ros.stereo_vo.motion import Tracks, median, transform
 from hydranet_ros.stereo_vo.result import Lost
 
 # Whether left and right are of one instant is told by corners that move vertically by this much,

@@ -16,10 +16,6 @@ standard deviation.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
-from importlib import import_module
-from importlib.util import find_spec
-from types import ModuleType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +24,7 @@ from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.camera import StereoCamera
 from hydranet_ros.geometry.lie import Array
 from hydranet_ros.stereo_vo.calibration import SIZE, Calibration, offset_basis
+from hydranet_ros.stereo_vo.loops import compiled
 from hydranet_ros.stereo_vo.noise import (
     PERSISTENCE,
     ROW_RATIO,
@@ -404,14 +401,6 @@ def pose_jacobian(camera: StereoCamera, points: Array) -> tuple[Array, Array]:
     """Differentiate pi(Exp(xi) p) by xi: d pi/d p [I, -hat(p)], (..., 3, 6), and d pi/d p."""
     by_point = camera.project_jacobian(points)
     return np.concatenate([by_point, -by_point @ lie.hat(points)], axis=-1), by_point
-
-
-@lru_cache
-def compiled() -> ModuleType | None:
-    """The inner loops; None where numba is not installed."""
-    if find_spec("numba") is None:
-        return None
-    return import_module("hydranet_ros.stereo_vo.loops_numba")
 
 
 def _lens(camera: StereoCamera) -> tuple[float, float, float, float, float]:

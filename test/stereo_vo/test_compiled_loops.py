@@ -7,7 +7,7 @@ import pytest
 
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.camera import Camera, StereoCamera
-from hydranet_ros.stereo_vo import front_end, motion
+from hydranet_ros.stereo_vo import calibration, front_end, motion
 
 pytest.importorskip("numba", reason="numba is not installed")
 CAMERA = StereoCamera(Camera(700.0, 690.0, 600.0, 180.0), 0.54)
@@ -37,6 +37,13 @@ def test_features(monkeypatch: pytest.MonkeyPatch) -> None:
     nearest = front_end.nearest_disparity(pixels[:20], *known)
     monkeypatch.setattr(front_end, "compiled", lambda: None)
     np.testing.assert_array_equal(nearest, front_end.nearest_disparity(pixels[:20], *known))
+
+
+def test_offsets(monkeypatch: pytest.MonkeyPatch) -> None:
+    features = RNG.uniform(0.0, 1200.0, (60, 4))
+    basis = calibration.offset_basis(CAMERA.left, features)
+    monkeypatch.setattr(calibration, "compiled", lambda: None)
+    np.testing.assert_allclose(basis, calibration.offset_basis(CAMERA.left, features), rtol=1e-12)
 
 
 @pytest.mark.parametrize("count", [1, 2, 5, 100])
