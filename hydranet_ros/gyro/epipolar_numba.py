@@ -22,6 +22,9 @@ _FACTORS = 16  # of a product whose logarithm is taken: far from overflow
 # Sums may be taken in any order, which vector registers need; nothing else is assumed of numbers.
 _MATHS = {"reassoc", "contract", "arcp", "nsz"}
 _fast = numba.njit(cache=True, fastmath=_MATHS, error_model="numpy", nogil=True)
+# For what compiled functions call: of two compiled copies either may be taken, and the order of sums
+# would go with it.
+_exact = numba.njit(cache=True, error_model="numpy", nogil=True)
 
 
 @_fast
@@ -107,7 +110,7 @@ def sums(
     return found
 
 
-@_fast
+@_exact
 def _turned(phi: Field, C: Field, out: Field) -> None:
     """Put Exp(phi) C into out; phi is cut off at half a radian per axis."""
     x, y = min(max(phi[0], -0.5), 0.5), min(max(phi[1], -0.5), 0.5)
@@ -125,20 +128,15 @@ def _turned(phi: Field, C: Field, out: Field) -> None:
 
 @_fast
 def advance(
-    points: Field,
-    target: Field,
-    spread: Field,
-    weight: Field,
+    equations: Field,
     C: Field,
     t: Field,
-    scale: Field,
     least: float,
     damping: float,
     stiff: float,
     held: float,
 ) -> tuple[Field, Field]:
-    """One step of Gauss-Newton of each motion: `step` of `epipolar_numpy`, and its constants."""
-    equations = sums(points, target, spread, weight, C, t, scale)
+    """One step of Gauss-Newton of each motion, by `sums`: `step` of `epipolar_numpy`."""
     turned, moved = np.empty((len(C), 3, 3)), np.empty((len(C), 3))
     A, delta = np.empty((6, 6)), np.empty(6)
     for k in range(len(C)):

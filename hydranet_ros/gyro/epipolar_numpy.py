@@ -218,9 +218,8 @@ def step(
     if compiled is not None:
         scales = np.broadcast_to(np.asarray(scale, dtype=np.float64).ravel(), len(motion.t))
         constants = float(least), DAMPING, STIFF, held
-        return CameraMotion(
-            *compiled.advance(*_fields(cells), weight, *motion, scales, *constants)
-        )
+        equations = compiled.sums(*_fields(cells), weight, *motion, scales)
+        return CameraMotion(*compiled.advance(equations, *motion, *constants))
     normal, moment = _normal(_place(cells, motion), motion.t, weight, scale)
     size = np.trace(normal, axis1=1, axis2=2)[:, None, None] / 6.0
     damped = normal + (DAMPING * size + least) * EYE6
