@@ -22,8 +22,8 @@ _FACTORS = 16  # of a product whose logarithm is taken: far from overflow
 # Sums may be taken in any order, which vector registers need; nothing else is assumed of numbers.
 _MATHS = {"reassoc", "contract", "arcp", "nsz"}
 _fast = numba.njit(cache=True, fastmath=_MATHS, error_model="numpy", nogil=True)
-# For what compiled functions call: of two compiled copies either may be taken, and the order of sums
-# would go with it.
+# For what compiled functions call: of two compiled copies either may be taken, with its order of
+# sums.
 _exact = numba.njit(cache=True, error_model="numpy", nogil=True)
 
 
