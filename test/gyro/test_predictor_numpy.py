@@ -18,6 +18,7 @@ from hydranet_ros.geometry import lie
 from hydranet_ros.gyro import epipolar_numpy
 from hydranet_ros.gyro.config import preset
 from hydranet_ros.gyro.grid import FlowInputs
+from hydranet_ros.gyro.memory import MemoryConfig
 from hydranet_ros.gyro.network import HydraNet
 from hydranet_ros.gyro.network_numpy import flow_layout
 from hydranet_ros.gyro.prediction import Prediction
@@ -27,6 +28,7 @@ from hydranet_ros.gyro.visual_gyro import DEFAULT_WEIGHTS, GyroConfig, VisualGyr
 from hydranet_ros.gyro.weights import Weights, layout, save_weights
 
 ROTATION_RAD, ROOT_SHARE = 1e-6, 1e-4
+WITH_MEMORY = 0.05  # of a standard deviation
 
 
 @pytest.fixture(scope="module")
@@ -95,18 +97,29 @@ def test_a_thousand_random_flows(both: tuple[Predictor, NumpyPredictor]) -> None
 
 
 def compare_real(both: tuple[Predictor, NumpyPredictor], folder: Path, count: int) -> None:
+    """Between two images, and with the memory, whose thresholds make more of what differs."""
+    for apart, _ in in_sequence(both, folder, count, MemoryConfig(frames=0)):
+        assert np.abs(apart).max() < ROTATION_RAD
+    for apart, Sigma in in_sequence(both, folder, count, MemoryConfig()):
+        assert apart @ np.linalg.solve(Sigma, apart) < WITH_MEMORY**2
+
+
+def in_sequence(
+    both: tuple[Predictor, NumpyPredictor], folder: Path, count: int, memory: MemoryConfig
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """What gyros with either predictor differ by, and the covariance, frame by frame."""
     source = open_source(str(folder), max_frames=count + 1, cameras="mono")
-    gyros = [VisualGyro(source.camera, GyroConfig(), predictor) for predictor in both]
-    compared = 0
+    config = GyroConfig(memory=memory)
+    gyros = [VisualGyro(source.camera, config, predictor) for predictor in both]
+    compared = []
     for frame in islice(source, count + 1):
         wanted, found = (gyro.update(frame) for gyro in gyros)
         assert (wanted is None) == (found is None)
-        if wanted is None or found is None:
-            continue
-        compared += 1
-        apart = lie.so3_log(found.C_2_1 @ wanted.C_2_1.T)
-        assert np.abs(apart).max() < ROTATION_RAD
-    assert compared > count // 2
+        if wanted is not None and found is not None:
+            apart = lie.so3_log(found.C_2_1 @ wanted.C_2_1.T)
+            compared.append((apart, wanted.Sigma_2_1))
+    assert len(compared) > count // 2
+    return compared
 
 
 def test_real_images(both: tuple[Predictor, NumpyPredictor], data: Path) -> None:
