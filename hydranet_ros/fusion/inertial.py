@@ -12,7 +12,7 @@ from itertools import pairwise
 from hydranet_ros.fusion.edges import Interval
 from hydranet_ros.fusion.expectation import Expectation
 from hydranet_ros.fusion.imu import GRAVITY_S, ImuBuffer
-from hydranet_ros.fusion.standing import held
+from hydranet_ros.fusion.standing import REST_S, firmly, held, loosely
 from hydranet_ros.fusion.window import Window
 
 
@@ -48,13 +48,25 @@ def _take_vertical(window: Window, samples: ImuBuffer) -> None:
 
 
 def hold(window: Window, expects: Expectation) -> bool:
-    """Tie the newest two states together where the vehicle stands, and tell whether it does."""
-    for cut in window.stills.keys() - set(pairwise(window.stamps.tolist())):
+    """Tie neighbouring states together where the vehicle stands, and tell whether it does.
+
+    The newest step is tied loosely, others firmly once it stood long enough after them, and the
+    oldest at the latest: it is about to leave the window.
+    """
+    steps = list(pairwise(window.stamps.tolist()))
+    for cut in window.stills.keys() - set(steps):
         del window.stills[cut]
-    if len(window) < 2:
+    if not steps:
         return False
-    begin, end = (int(stamp) for stamp in window.stamps[-2:])
-    variances = held(*expects.votes_of_rest((begin, end)), (end - begin) * 1e-9)
-    if len(variances):
-        window.stills[begin, end] = variances
-    return len(variances) > 0
+    begin, end = steps[-1]
+    way, turn = held(*expects.votes_of_rest((begin, end)))
+    if not turn:
+        return False
+    window.stills[begin, end] = loosely(way, turn, (end - begin) * 1e-9)
+    for step in reversed(steps[:-1]):
+        if step not in window.stills:
+            break
+        if (end - step[1]) * 1e-9 >= REST_S or step == steps[0]:
+            seconds = (step[1] - step[0]) * 1e-9
+            window.stills[step] = firmly(window.stills[step], seconds)
+    return True

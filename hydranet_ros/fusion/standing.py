@@ -12,7 +12,9 @@ that moves nothing is held.
 
 While it stands, neighbouring states are tied by a factor of no motion. What turns all the same,
 the gyro of the IMU, then shows its bias. The factor is firm: by HELD_M and HELD_DEG per root of a
-second, a minute of standing adds 0.8 mm and 0.008 deg.
+second, a minute of standing adds 0.8 mm and 0.008 deg. A motion that has just begun is too slow to
+be noticed, though. So a step is tied loosely at first, by what could pass for standing (anything
+up to STILL_M_S and STILL_RAD_S is as likely), and firmly once it stood for REST_S after it.
 """
 
 from __future__ import annotations
@@ -58,13 +60,19 @@ def images_stand(turn: Turn) -> bool:
     return bool((sigmas < SURE_RAD).all() and (np.abs(phi) <= SIGMAS * sigmas).all())
 
 
-def held(odometry: bool | None, imu: bool | None, images: bool | None, seconds: float) -> Array:
-    """(6,) variances of no motion over an interval; empty where it may move. None: not known."""
-    if odometry and (imu or (imu is None and images)):
-        metres = HELD_M
-    elif odometry is None and imu and images:
-        metres = FREE
-    else:
-        return np.zeros(0)
-    sigmas = np.array([metres] * 3 + [np.deg2rad(HELD_DEG)] * 3)
-    return sigmas**2 * seconds
+def held(odometry: bool | None, imu: bool | None, images: bool | None) -> tuple[bool, bool]:
+    """Whether it does not move, and whether it does not turn. None: a source does not know."""
+    stands = bool(odometry and (imu or (imu is None and images)))
+    return stands, stands or bool(odometry is None and imu and images)
+
+
+def loosely(way: bool, turn: bool, seconds: float) -> Array:
+    """(6,) variances of no motion, for a step after which it may move."""
+    known = np.array([STILL_M_S * way] * 3 + [STILL_RAD_S * turn] * 3) * seconds
+    return np.where(known > 0.0, known**2 / 3.0, FREE**2)
+
+
+def firmly(loose: Array, seconds: float) -> Array:
+    """(6,) variances of the same, once it stood after it."""
+    known = np.array([HELD_M] * 3 + [np.deg2rad(HELD_DEG)] * 3)
+    return np.where(loose < FREE**2, known**2 * seconds, loose)
