@@ -6,6 +6,8 @@ by 0.05 %, principal point by a pixel, baseline by 0.2 %.
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -68,6 +70,10 @@ def test_covariances_may_be_summed(name: str) -> None:
     assert 1.8 < values[0] < 6.0, values
     assert 2.5 < values[1] < 12.0, values
     assert 1.5 < values[2] < 14.0, values
-    lengths = [sum(np.linalg.norm(each.T_2_1[:3, 3]) for each in motions)]
-    lengths += [np.linalg.norm(np.diff(T_w_c[:, :3, 3], axis=0), axis=1).sum()]
-    assert abs(lengths[0] / lengths[1] - 1.002) < 0.01
+    # Distances, along the true ones: noise makes every short step longer than it is.
+    found = np.array([each.T_2_1[:3, 3] for each in motions])
+    true = np.array(
+        [(lie.se3_inverse(after) @ before)[:3, 3] for before, after in pairwise(T_w_c)]
+    )
+    ratio = (found * true).sum() / (true * true).sum()
+    assert abs(ratio - 1.0) < 2.0 * motions[-1].scale_sigma < 0.03
