@@ -7,8 +7,11 @@ line prints it as it is and a node logs it as it is.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
 from importlib.util import find_spec
 from os import PathLike
+from types import ModuleType
 from typing import Literal
 
 
@@ -74,6 +77,12 @@ REMEDIES = {
     "viser": "pip install 'hydranet_ros[view]'",
     "rclpy": "source a ROS 2 installation, or pip install 'hydranet_ros[kilted]'",
 }
+
+
+@cache
+def compiled_loops(module: str) -> ModuleType | None:
+    """A module of loops that numba compiles; None where numba is not installed."""
+    return import_module(module) if find_spec("numba") is not None else None
 
 
 def require(purpose: str, *libraries: str) -> None:

@@ -13,22 +13,18 @@ Residuals are (M, d) and Jacobians (M, d, k); the columns of a Jacobian are name
 
 from __future__ import annotations
 
-from importlib import import_module
-from importlib.util import find_spec
-from types import ModuleType
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hydranet_ros.errors import compiled_loops
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.lie import Array
 
 Index = NDArray[np.intp]
 
-compiled: ModuleType | None = (
-    import_module("hydranet_ros.fusion.factors_numba") if find_spec("numba") is not None else None
-)
+compiled = compiled_loops("hydranet_ros.fusion.factors_numba")
 """The inner loops; None where numba is not installed."""
 
 # Columns: for each group of three, which of the factor's states, and which third of that state

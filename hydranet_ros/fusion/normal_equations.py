@@ -12,21 +12,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
-from importlib import import_module
-from importlib.util import find_spec
-from types import ModuleType
 from typing import NamedTuple
 
 import numpy as np
 
+from hydranet_ros.errors import compiled_loops
 from hydranet_ros.fusion.factors import Columns, Index, Linear
 from hydranet_ros.geometry.lie import Array
 
-compiled: ModuleType | None = (
-    import_module("hydranet_ros.fusion.normal_equations_numba")
-    if find_spec("numba") is not None
-    else None
-)
+compiled = compiled_loops("hydranet_ros.fusion.normal_equations_numba")
 """The inner loops; None where numba is not installed."""
 
 _DENSE = 24  # unknowns of a dense block: with fewer the calls take longer than the work

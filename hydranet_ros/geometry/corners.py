@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-from importlib import import_module
-from importlib.util import find_spec
-from types import ModuleType
+from functools import partial
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from hydranet_ros.errors import compiled_loops
 from hydranet_ros.geometry.camera import Image
 
 Strength = NDArray[np.float32]
 
 
-@lru_cache
-def compiled() -> ModuleType | None:
-    """The loops over pixels; None where numba is not installed."""
-    if find_spec("numba") is None:
-        return None
-    return import_module("hydranet_ros.geometry.corners_numba")
+compiled = partial(compiled_loops, "hydranet_ros.geometry.loops_numba")
+"""The loops over pixels; None where numba is not installed."""
 
 
 def corner_strength(image: Image, block: int, border: int, out: Strength) -> None:

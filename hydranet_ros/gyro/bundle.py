@@ -21,22 +21,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
-from importlib.util import find_spec
-from types import ModuleType
 from typing import NamedTuple
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from hydranet_ros.errors import compiled_loops
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.lie import Array
 from hydranet_ros.gyro.bundle_sums import STEP, sums
 
-compiled: ModuleType | None = (
-    import_module("hydranet_ros.gyro.bundle_numba") if find_spec("numba") is not None else None
-)
+compiled = compiled_loops("hydranet_ros.gyro.bundle_numba")
 """The sums, compiled; None where numba is not installed."""
 
 _NEAREST = 0.05  # of z: what is behind a camera must not be divided by

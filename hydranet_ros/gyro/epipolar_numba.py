@@ -13,7 +13,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from hydranet_ros.geometry.cholesky_numba import solve_in_place
+from hydranet_ros.geometry.loops_numba import solve_in_place
 from hydranet_ros.gyro.search_settings import EPIPOLE
 
 Field = NDArray[Any]

@@ -7,14 +7,12 @@ and targets are (2, n) for one flow field, motions are (many, 3, 3) and (many, 3
 from __future__ import annotations
 
 from functools import lru_cache
-from importlib import import_module
-from importlib.util import find_spec
-from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hydranet_ros.errors import compiled_loops
 from hydranet_ros.gyro.grid import WELL_TEXTURED
 from hydranet_ros.gyro.search_settings import (
     ALIKE_RAD,
@@ -44,9 +42,7 @@ from hydranet_ros.gyro.search_settings import (
 
 Field = NDArray[Any]  # float32, or float64 where it says so
 EYE3, EYE6 = np.eye(3), np.eye(6)
-compiled: ModuleType | None = (
-    import_module("hydranet_ros.gyro.epipolar_numba") if find_spec("numba") is not None else None
-)
+compiled = compiled_loops("hydranet_ros.gyro.epipolar_numba")
 """The inner loops; None where numba is not installed."""
 
 

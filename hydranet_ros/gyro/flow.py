@@ -17,17 +17,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
-from importlib import import_module
-from importlib.util import find_spec
-from types import ModuleType
+from functools import partial
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from hydranet_ros.errors import HydraNetError
+from hydranet_ros.errors import HydraNetError, compiled_loops
 from hydranet_ros.geometry.camera import Camera
 from hydranet_ros.gyro.grid import (
     LEAST_PX,
@@ -210,12 +207,8 @@ def _checked(
     return solve
 
 
-@lru_cache
-def compiled() -> ModuleType | None:
-    """The loops over pixels; None where numba is not installed."""
-    if find_spec("numba") is None:
-        return None
-    return import_module("hydranet_ros.gyro.flow_numba")
+compiled = partial(compiled_loops, "hydranet_ros.gyro.flow_numba")
+"""The loops over pixels; None where numba is not installed."""
 
 
 def _length(vectors: NDArray[Any]) -> NDArray[Any]:

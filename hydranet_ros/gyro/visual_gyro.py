@@ -371,8 +371,9 @@ def _grey(image: Image) -> Image:
     return np.asarray(cv2.cvtColor(image, cv2.COLOR_BGR2GRAY), dtype=np.uint8)
 
 
-def warm_up(config: GyroConfig, predictor: AnyPredictor) -> None:
-    """Frames of noise that moves: what is compiled or loaded takes long for the first time."""
+def open_warm(config: GyroConfig) -> AnyPredictor:
+    """A network that has seen some frames of noise: what is compiled takes long at first."""
+    predictor = open_predictor(config)
     camera = StereoCamera(Camera(250.0, 250.0, 160.0, 120.0), 0.2)
     gyro = VisualGyro(camera if config.cameras == "stereo" else camera.left, config, predictor)
     noise = np.random.default_rng(0).integers(0, 256, (60, 80), dtype=np.uint8)
@@ -380,6 +381,7 @@ def warm_up(config: GyroConfig, predictor: AnyPredictor) -> None:
     for k in range(CHECKED_AT[0] + 1):
         left = np.roll(image, k, axis=1)
         gyro.update(Frame(100_000_000 * k, left, np.roll(left, -6, axis=1)))
+    return predictor
 
 
 def describe(gyro: VisualGyro) -> dict[str, Any]:

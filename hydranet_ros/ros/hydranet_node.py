@@ -17,13 +17,7 @@ from geometry_msgs.msg import PoseWithCovarianceStamped
 from sensor_msgs.msg import Image, Imu, TimeReference
 
 from hydranet_ros.geometry.estimates import RelativeRotation
-from hydranet_ros.gyro.visual_gyro import (
-    GyroConfig,
-    GyroLost,
-    VisualGyro,
-    open_predictor,
-    warm_up,
-)
+from hydranet_ros.gyro.visual_gyro import GyroConfig, GyroLost, VisualGyro, open_warm
 from hydranet_ros.ros import conversions
 from hydranet_ros.ros.diagnostics import rotation_health
 from hydranet_ros.ros.image_input import CameraFrame, ImageInput
@@ -56,8 +50,7 @@ class HydraNetNode(ManagedNode[HydraNetNodeConfig]):
     def configure(self) -> None:
         """Read the weights, run them once, open the topics."""
         config = self.config
-        self._predictor = open_predictor(config.gyro)
-        warm_up(config.gyro, self._predictor)
+        self._predictor = open_warm(config.gyro)
         rotation = "~/relative_rotation"
         self._rotation = self.advertise(PoseWithCovarianceStamped, rotation)
         self._interval = self.advertise(TimeReference, f"{rotation}/interval")

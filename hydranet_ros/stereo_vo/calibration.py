@@ -27,18 +27,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from os import PathLike
 from typing import Any
 
 import numpy as np
 import yaml
 
-from hydranet_ros.errors import FileError
+from hydranet_ros.errors import FileError, compiled_loops
 from hydranet_ros.geometry.camera import Camera, StereoCamera
 from hydranet_ros.geometry.lie import Array
 from hydranet_ros.settings import read_yaml
-from hydranet_ros.stereo_vo.loops import compiled
+
+compiled = partial(compiled_loops, "hydranet_ros.stereo_vo.loops_numba")
+"""The inner loops of stereo odometry; None where numba is not installed."""
 
 _FIELD = ("t_x", "t_y", "roll", "focal", "axis_x", "axis_y", "c_x", "c_y", "k1", "k2", "k3")
 _BOTH = (3, 6, 7, 8, 9, 10)

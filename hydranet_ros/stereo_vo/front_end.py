@@ -16,10 +16,9 @@ from hydranet_ros.geometry.windows import (
     smooth,
     window_centroids,
 )
-from hydranet_ros.stereo_vo.calibration import Calibration
+from hydranet_ros.stereo_vo.calibration import Calibration, compiled
 from hydranet_ros.stereo_vo.config import StereoVOConfig
 from hydranet_ros.stereo_vo.features import CornerDetector, Image, Mask
-from hydranet_ros.stereo_vo.loops import compiled
 from hydranet_ros.stereo_vo.motion import Tracks, median, transform
 from hydranet_ros.stereo_vo.result import Lost
 

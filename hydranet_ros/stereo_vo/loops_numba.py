@@ -11,8 +11,8 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from hydranet_ros.geometry.cholesky_numba import solve_in_place
 from hydranet_ros.geometry.lie import Array
+from hydranet_ros.geometry.loops_numba import solve_in_place
 
 Lens = tuple[float, float, float, float, float]  # fx, fy, cx, cy, fx times the baseline
 

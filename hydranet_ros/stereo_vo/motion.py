@@ -23,8 +23,7 @@ from numpy.typing import NDArray
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.camera import StereoCamera
 from hydranet_ros.geometry.lie import Array
-from hydranet_ros.stereo_vo.calibration import SIZE, Calibration, offset_basis
-from hydranet_ros.stereo_vo.loops import compiled
+from hydranet_ros.stereo_vo.calibration import SIZE, Calibration, compiled, offset_basis
 from hydranet_ros.stereo_vo.noise import (
     PERSISTENCE,
     ROW_RATIO,

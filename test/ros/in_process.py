@@ -18,8 +18,13 @@ from hydranet_ros.ros.lifecycle import ManagedNode
 @contextmanager
 def spinning(*nodes: ManagedNode[Any]) -> Iterator[None]:
     """Configure, activate and spin nodes in a thread; end them in any case."""
-    executor = SingleThreadedExecutor()
-    thread = threading.Thread(target=executor.spin, daemon=True)
+    executor, done = SingleThreadedExecutor(), threading.Event()
+
+    def spin() -> None:
+        while not done.is_set():
+            executor.spin_once(timeout_sec=0.05)
+
+    thread = threading.Thread(target=spin, daemon=True)
     try:
         for node in nodes:
             node.trigger_configure()
@@ -28,9 +33,10 @@ def spinning(*nodes: ManagedNode[Any]) -> Iterator[None]:
         thread.start()
         yield
     finally:
-        executor.shutdown(timeout_sec=5.0)
+        done.set()
         if thread.ident is not None:
             thread.join(timeout=5.0)
+        executor.shutdown(timeout_sec=5.0)
         for node in nodes:
             node.end()
 

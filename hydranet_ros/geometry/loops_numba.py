@@ -1,4 +1,4 @@
-"""The loops of `corners` and `windows`, compiled by numba where it is installed.
+"""The loops of `corners` and `windows`, and what others share, compiled by numba.
 
 Sums over blocks are of integers, so they are exact, and rows leave them again as new ones come.
 """
@@ -151,3 +151,27 @@ def window_centroids(image: NDArray[np.uint8], pixels: Array, half: int) -> Arra
                 down_y += i * gy * gy
         found[k, 0], found[k, 1] = across_x / max(across, 1.0), down_y / max(down, 1.0)
     return found
+
+
+@numba.njit(cache=True, error_model="numpy", nogil=True)
+def solve_in_place(A: Array, b: Array) -> None:
+    """Put A^-1 b into b, for a symmetric positive definite A given by its lower half.
+
+    A holds its Cholesky factor afterwards.
+    """
+    n = len(b)
+    for i in range(n):
+        for j in range(i + 1):
+            total = A[i, j]
+            for k in range(j):
+                total -= A[i, k] * A[j, k]
+            A[i, j] = math.sqrt(total) if i == j else total / A[j, j]
+        total = b[i]
+        for k in range(i):
+            total -= A[i, k] * b[k]
+        b[i] = total / A[i, i]
+    for i in range(n - 1, -1, -1):
+        total = b[i]
+        for k in range(i + 1, n):
+            total -= A[k, i] * b[k]
+        b[i] = total / A[i, i]
