@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -317,3 +319,38 @@ def test_a_right_image_is_good_for_something() -> None:
     assert GyroConfig(cameras="stereo", right="flow", memory=memory).both_flows
     assert not GyroConfig(cameras="stereo").both_flows
     assert not GyroConfig(right="flow").both_flows
+
+
+COMPILES = """
+import sys
+from importlib.util import find_spec
+import numpy as np
+from hydranet_ros.geometry.camera import Camera, Frame, StereoCamera
+from hydranet_ros.gyro.visual_gyro import GyroConfig, VisualGyro, open_warm
+
+def compiled():
+    loops = [m for n, m in sys.modules.items() if n.startswith("hydranet_ros") and "_numba" in n]
+    return {f.__qualname__: len(f.signatures) for m in loops for f in vars(m).values()
+            if hasattr(f, "signatures")}
+
+config = GyroConfig(cameras=sys.argv[1])
+predictor = open_warm(config)
+before = compiled()
+camera = StereoCamera(Camera(500.0, 500.0, 320.0, 240.0), 0.1)
+gyro = VisualGyro(camera if sys.argv[1] == "stereo" else camera.left, config, predictor)
+image = np.kron(np.random.default_rng(1).integers(0, 256, (60, 80)), np.ones((8, 8)))
+for k in range(20):
+    left = np.roll(image, 2 * k, axis=1).astype(np.uint8)
+    gyro.update(Frame(50_000_000 * k, left, np.roll(left, -4, axis=1)))
+assert any(before.values()), before
+print({name: count for name, count in compiled().items() if count != before.get(name)})
+"""
+
+
+@pytest.mark.parametrize("cameras", ["mono", "stereo"])
+def test_nothing_is_compiled_in_a_drive(cameras: str) -> None:
+    pytest.importorskip("numba", reason="numba is not installed")
+    done = subprocess.run(
+        [sys.executable, "-c", COMPILES, cameras], capture_output=True, text=True, check=False
+    )
+    assert done.stdout.strip() == "{}", done.stdout + done.stderr
