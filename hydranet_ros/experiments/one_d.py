@@ -116,13 +116,13 @@ class Trained:
 
     @property
     def nll(self) -> Tensor:
-        """(repetitions,)."""
-        return self.predicted.nll(self.test.y)
+        """(repetitions,), infinite where a training has diverged."""
+        return self.predicted.nll(self.test.y).nan_to_num(nan=inf)
 
     @property
     def mse(self) -> Tensor:
-        """(repetitions,)."""
-        return self.predicted.mse(self.test.y)
+        """(repetitions,), infinite likewise."""
+        return self.predicted.mse(self.test.y).nan_to_num(nan=inf)
 
 
 def run(settings: OneDSettings, quick: bool = False) -> Outcome:
@@ -272,6 +272,10 @@ def _report(main: dict[str, Trained], timing: dict[str, float]) -> str:
         mse, alone = float(trained.mse.median()), timing[f"alone_seconds.{name}"]
         title = METHODS[name].title
         lines.append(f"{title:<22}{nll:>26}{mse:>12.1f}{trained.seconds:>8.0f}{alone:>9.1f}")
+    for name, trained in main.items():
+        diverged = int(trained.nll.isinf().sum())
+        if diverged:
+            lines.append(f"{METHODS[name].title}: {diverged} of {len(trained.nll)} diverged")
     count = len(main["hydranet"].nll)
     lines.append(
         f"{timing['total_seconds']:.0f} s in all; {count} repetitions one after the other would "
@@ -311,11 +315,19 @@ def _plots(
     return {
         "data": lambda: _data(data, main["hydranet"].test),
         "uncertainty": lambda: _uncertainty(data, titles),
-        "nll": lambda: boxes({t: each.nll.numpy() for t, each in titles.items()}, "NLL", log=True),
-        "mse": lambda: boxes({t: each.mse.numpy() for t, each in titles.items()}, "MSE", log=True),
+        "nll": lambda: boxes(
+            {t: _finite(each.nll) for t, each in titles.items()}, "NLL", log=True
+        ),
+        "mse": lambda: boxes(
+            {t: _finite(each.mse) for t, each in titles.items()}, "MSE", log=True
+        ),
         "samples": lambda: _samples(data, titles),
         "target_noise": lambda: _target_noise(noisy),
     }
+
+
+def _finite(values: Tensor) -> list[float]:
+    return [float(each) for each in values[values.isfinite()]]
 
 
 def _data(data: FunctionSamples, test: FunctionSamples) -> Figure:

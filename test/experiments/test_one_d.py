@@ -80,6 +80,17 @@ def test_likelihood_is_the_normal_one() -> None:
     np.testing.assert_allclose(found.nll(torch.tensor(y)), expected)
 
 
+def test_what_has_diverged_counts_as_infinitely_wrong() -> None:
+    mean = torch.zeros(5, 8)
+    mean[3] = torch.nan
+    ones = torch.ones_like(mean)
+    rows = FunctionSamples(ones, ones)
+    trained = one_d.Trained(rows, Predicted(mean, ones, ones), seconds=1.0)
+    assert trained.nll.isinf().tolist() == [False, False, False, True, False]
+    assert trained.mse.isinf().tolist() == [False, False, False, True, False]
+    assert torch.isfinite(trained.nll.quantile(torch.tensor([0.25, 0.5, 0.75]))).all()
+
+
 def test_every_member_of_a_bag_has_a_sample_of_its_own() -> None:
     x = torch.arange(100.0).repeat(2, 1)
     drawn = resampled(FunctionSamples(x, 2.0 * x), 10, torch.Generator().manual_seed(0))
