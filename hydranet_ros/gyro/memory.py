@@ -161,10 +161,6 @@ class Memory:
         """What is known of them."""
         self.reference_ns = 0
 
-    def reset(self) -> None:
-        """Forget everything."""
-        self.tracks, self.bundle.views = None, []
-
     def begin(self, image: Image, stamp_ns: int, right: Image | None = None) -> None:
         """Make an image the reference, with nothing known about depths."""
         none = np.zeros((0, 2))

@@ -215,9 +215,9 @@ class VisualGyro:
         return None if self.flow is None else flow_picture(image, self.flow, left)
 
     def reset(self) -> None:
-        """Forget the last image: the next one has nothing to be compared with."""
+        """Forget all that was seen: the next image has nothing to be compared with."""
         self._last, self.flow, self.since_reference = None, None, None
-        self._memory.reset()
+        self._memory, self._chain = self._new_memory(), None
 
     def apply(self, config: GyroConfig) -> None:
         """Go on with other settings that are live; the last image stays."""

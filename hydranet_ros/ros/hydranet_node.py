@@ -50,7 +50,7 @@ class HydraNetNode(ManagedNode[HydraNetNodeConfig]):
     def configure(self) -> None:
         """Read the weights, run them once, open the topics."""
         config = self.config
-        self._predictor = open_warm(config.gyro)
+        self._predictor, self._gyro = open_warm(config.gyro), None
         rotation = "~/relative_rotation"
         self._rotation = self.advertise(PoseWithCovarianceStamped, rotation)
         self._interval = self.advertise(TimeReference, f"{rotation}/interval")
@@ -68,7 +68,8 @@ class HydraNetNode(ManagedNode[HydraNetNodeConfig]):
 
     def reset(self, reason: str) -> None:
         """The next image has nothing to be compared with."""
-        self._gyro = None
+        if self._gyro is not None:
+            self._gyro.reset()
 
     def apply(self, config: HydraNetNodeConfig) -> None:
         """Go on with the new settings; the last image stays."""

@@ -142,6 +142,23 @@ def test_the_rotation_since_the_reference_has_its_stamps(worlds: list[Street | B
     assert gyro.since_reference is None
 
 
+def test_after_a_reset_it_is_as_new(worlds: list[Street | Building]) -> None:
+    """Nothing that was learnt of one drive is left for the next."""
+    world = worlds[1]
+    frames = [Frame(k * PERIOD_NS, photo(world, k)) for k in range(12)]
+    gyro, new = (VisualGyro(world.camera.left, predictor=PREDICTOR) for _ in range(2))
+    for k in range(12):
+        gyro.update(Frame(k * PERIOD_NS, photo(world, 23 - k)))
+    gyro.reset()
+    for frame in frames:
+        found, expected = gyro.update(frame), new.update(frame)
+        if found is None or expected is None:
+            assert found is expected
+        else:
+            np.testing.assert_array_equal(found.C_2_1, expected.C_2_1)
+            np.testing.assert_array_equal(found.Sigma_2_1, expected.Sigma_2_1)
+
+
 def test_equal_frames_give_equal_bytes(worlds: list[Street | Building]) -> None:
     world, runs = worlds[1], []
     for _ in range(2):
