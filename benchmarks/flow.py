@@ -34,11 +34,12 @@ Score = Callable[[int, GridFlow], Array]  # index of the pair, its flow -> (n,) 
 FOCAL_PX = 719.0
 FULL = "full"
 BASELINE = "farneback"
-# OpenCV's presets.
+# OpenCV's presets; their stride holds for images of any size.
+EVERY = 10**9
 PRESETS = {
-    "ultrafast": DisConfig(2, 8, 4, 12, 0),
-    "fast": DisConfig(2, 8, 4, 16, 5),
-    "medium": DisConfig(1, 8, 3, 25, 5),
+    "ultrafast": DisConfig(2, 8, 4, 12, 0, patches=EVERY),
+    "fast": DisConfig(2, 8, 4, 16, 5, patches=EVERY),
+    "medium": DisConfig(1, 8, 3, 25, 5, patches=EVERY),
 }
 
 

@@ -41,7 +41,8 @@ class DeviceFlow:
     ) -> None:
         if method not in ON_DEVICE:
             raise ValueError(f"method must be one of {', '.join(ON_DEVICE)}, got {method!r}")
-        self.view, self.config, self.method = view, config or FlowConfig(), method
+        self.view, self.method = view, method
+        self.config = (config or FlowConfig()).for_view(view)
         self.device = choose_device(device) if isinstance(device, str) else device
         self.mask = torch.from_numpy(view.mask.copy()).to(self.device)
         self._rows = _Sampler(view.y, self.device)

@@ -209,9 +209,17 @@ class Memory:
         return None if remembered is None else (remembered, equations)
 
     def _leaves(self, equations: Equations) -> bool:
-        """Whether too little of the reference is in view."""
+        """Whether too little of the reference is in view.
+
+        In a noisy image many corners are none, and are never found. A young reference is held to
+        those that its first view has: else there is a new one in every frame, and never a depth.
+        """
         assert self.tracks is not None
-        return self._points(equations) < self.config.keep_share * len(self.tracks)
+        views, least = self.bundle.views, self.config.keep_share * len(self.tracks)
+        if len(views) <= _LEAST_FRAMES:
+            begun = self.config.keep_share * int(views[0].seen.sum())
+            least = min(least, max(begun, self.config.min_points))
+        return self._points(equations) < least
 
     def _contradicts(self) -> bool:
         """Whether the network's last rotation is not where the points say."""

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from functools import lru_cache
 from importlib.util import find_spec
 from itertools import pairwise
@@ -9,6 +10,8 @@ from itertools import pairwise
 import cv2
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import hydranet_ros.gyro
 from hydranet_ros.datasets.kitti import read_kitti_calibration
@@ -540,6 +543,40 @@ def test_auto_is_dis_on_the_cpu_and_torch_on_a_gpu():
     assert FlowEstimator(SMALL, SMALL_SHAPE).method == "dis"
     assert FlowConfig().method_on("cpu") == "dis"
     assert FlowConfig().method_on("cuda") == FlowConfig().method_on("cuda:1") == "dis_torch"
+
+
+@given(
+    height=st.integers(32, 2000),
+    width=st.integers(32, 2000),
+    stride=st.integers(1, 8),
+    patches=st.integers(1, 10**5),
+)
+def test_patches_lie_further_apart_in_a_large_image(height, width, stride, patches):
+    config = DisConfig(patch_stride=stride, patches=patches)
+    found = config.for_image((height, width))
+    assert found.for_image((height, width)) == found
+    assert replace(found, patch_stride=stride) == config
+    # Never closer than asked for, and with gaps only where that was asked for.
+    assert found.patch_stride in (stride, *range(stride, config.patch_size))
+    if stride < found.patch_stride:  # no further apart than it takes
+        closer = found.patch_stride - 1
+        assert height * width / closer**2 > patches
+    if found.patch_stride < config.patch_size - 1:
+        assert height * width / (found.patch_stride + 0.5) ** 2 <= patches
+
+
+@pytest.mark.parametrize("method", ["dis", pytest.param("dis_torch", marks=NEEDS_TORCH)])
+def test_a_wide_camera_has_the_stride_of_its_view(method):
+    grid = CanonicalGrid().covering(WIDE, WIDE_SHAPE)
+    pair = rotated_pair("wide")
+
+    def found(**fields):
+        config = FlowConfig(method, dis=DisConfig(**fields))
+        return FlowEstimator(WIDE, WIDE_SHAPE, config, grid)(*pair).flow
+
+    as_shipped = found()
+    np.testing.assert_array_equal(as_shipped, found(patch_stride=7, patches=10**9))
+    assert not np.array_equal(as_shipped, found(patches=10**9))
 
 
 BAD_CONFIGS = [
