@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
@@ -203,13 +204,15 @@ def _checked(
     config: DisConfig | FarnebackConfig,
     view: CanonicalView,
 ) -> Callable[[Image, Image], GridFlow]:
-    """Flow on the grid, and where the flow back agrees with it."""
+    """Flow on the grid, and where the flow back agrees with it; both at once where cores are free."""
     tolerance, fast = (config.tolerance_px, config.tolerance_share), compiled()
     y, x = np.indices((view.y.count, view.x.count), dtype=np.float32)
     here = cv2.merge([x, y])
+    beside = ThreadPoolExecutor(1, "flow_back")  # OpenCV leaves Python alone meanwhile
 
     def solve(previous: Image, current: Image) -> GridFlow:
-        flow, returning = forth(previous, current), back(current, previous)
+        waiting = beside.submit(back, current, previous)
+        flow, returning = forth(previous, current), waiting.result()
         if fast is not None:
             return view.of_means(*fast.checked_means(flow, returning, *view.layout, *tolerance))
         returned = cv2.remap(
