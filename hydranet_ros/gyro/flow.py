@@ -55,8 +55,9 @@ class DisConfig(Configuration):
     The defaults are for three pixels to a cell. On KITTI they are as accurate as OpenCV's FAST
     preset on the full image, in half its time (benchmarks/flow.py prints the comparison).
 
-    Patches further apart save a fifth of the gyro's time at 85 deg. In 34 simulated rooms and halls
-    they are no worse, and better on EuRoC; at 60 deg an indoor robot loses frames in fast turns.
+    Patches further apart save a fifth of the gyro's time at 85 deg. In 34 simulated rooms and
+    halls they are no worse, and better on EuRoC; at 60 deg an indoor robot loses frames in fast
+    turns.
     """
 
     finest_scale: int = setting(
@@ -204,7 +205,7 @@ def _checked(
     config: DisConfig | FarnebackConfig,
     view: CanonicalView,
 ) -> Callable[[Image, Image], GridFlow]:
-    """Flow on the grid, and where the flow back agrees with it; both at once where cores are free."""
+    """Flow on the grid, and where the flow back agrees with it; the two are computed at once."""
     tolerance, fast = (config.tolerance_px, config.tolerance_share), compiled()
     y, x = np.indices((view.y.count, view.x.count), dtype=np.float32)
     here = cv2.merge([x, y])

@@ -46,67 +46,32 @@ PLATFORMS = {
 
 
 @dataclass(frozen=True)
-class StreetConfig(Configuration):
-    """A street, the drive along it, and the cameras; equal configurations render equal bytes.
+class SceneConfig(Configuration):
+    """What streets and buildings have in common; equal configurations render equal bytes.
 
-    Everything random (geometry, textures, drive, noise) follows from `seed`, unless textures have
+    Everything random (geometry, textures, motion, noise) follows from `seed`, unless textures have
     a seed of their own.
     """
 
     seed: int = setting(
-        0, "chooses the street, its textures, the drive and the noise", 0, 2**63 - 1
+        0, "chooses the place, its textures, the motion and the noise", 0, 2**63 - 1
     )
     frames: int = setting(100, "number of stereo frames", 1, 100_000)
     rate_hz: float = setting(10.0, "frames per second", 0.1, 1000)
-    width: int = setting(620, "width of an image in pixels", 16, 4096)
-    height: int = setting(188, "height of an image in pixels", 16, 4096)
+    width: int = setting(480, "width of an image in pixels", 16, 4096)
+    height: int = setting(360, "height of an image in pixels", 16, 4096)
     camera: StereoCamera | None = setting(
-        None, "the stereo pair; None has KITTI's field of view and baseline at this image size"
-    )
-
-    motion: Literal["car", "robot", "handheld"] = setting(
-        "car", "what carries the camera, from steady to wild rotations"
-    )
-    speed_m_s: float | None = setting(
-        None, "mean speed; None takes the platform's, 0 stands still", 0, 60
-    )
-    speed_variation: float = setting(
-        0.4, "how much the speed varies about its mean, from constant to down to a halt", 0, 1
-    )
-    max_heading_deg: float = setting(
-        65.0,
-        "largest angle between the street and its first direction; 0 is a straight street",
-        0,
-        75,
-    )
-    wobble: float = setting(
-        1.0, "scales looking around, pitch, roll, heave and sway; 0 follows the street", 0, 3
-    )
-    lever_m: float = setting(
-        0.0,
-        "how far the camera is in front of the axle that follows the street: in a turn it then "
-        "moves sideways as well",
-        -5,
-        5,
+        None,
+        "the stereo pair; None has KITTI's field of view and baseline on a street, and is "
+        "74 deg wide with a baseline of 0.12 m in a building",
     )
     mount_yaw_deg: float = setting(0.0, "turn of the camera in its mount, right", -180, 180)
     mount_pitch_deg: float = setting(0.0, "turn of the camera in its mount, up", -90, 90)
     mount_roll_deg: float = setting(0.0, "turn of the camera in its mount, clockwise", -180, 180)
 
-    moving_cars: int = setting(
-        3, "cars along the street: the second one leads ours, the others come towards us", 0, 100
-    )
-    crossing_cars: int = setting(1, "cars that cross ahead of us at right angles", 0, 100)
-    clutter: float = setting(
-        0.6,
-        "chance that a place at the kerb or on the pavement holds a parked car, a tree or a pole",
-        0,
-        1,
-    )
-
     texture_seed: int | None = setting(
         None,
-        "chooses the textures; None follows seed. Streets that share it are made faster",
+        "chooses the textures; None follows seed. Scenes that share it are made faster",
         0,
         2**63 - 1,
     )
@@ -139,6 +104,49 @@ class StreetConfig(Configuration):
     )
     sensor: SensorConfig = section(SensorConfig)
 
+
+@dataclass(frozen=True)
+class StreetConfig(SceneConfig):
+    """A street, and the drive along it."""
+
+    width: int = setting(620, "width of an image in pixels", 16, 4096)
+    height: int = setting(188, "height of an image in pixels", 16, 4096)
+    motion: Literal["car", "robot", "handheld"] = setting(
+        "car", "what carries the camera, from steady to wild rotations"
+    )
+    speed_m_s: float | None = setting(
+        None, "mean speed; None takes the platform's, 0 stands still", 0, 60
+    )
+    speed_variation: float = setting(
+        0.4, "how much the speed varies about its mean, from constant to down to a halt", 0, 1
+    )
+    max_heading_deg: float = setting(
+        65.0,
+        "largest angle between the street and its first direction; 0 is a straight street",
+        0,
+        75,
+    )
+    wobble: float = setting(
+        1.0, "scales looking around, pitch, roll, heave and sway; 0 follows the street", 0, 3
+    )
+    lever_m: float = setting(
+        0.0,
+        "how far the camera is in front of the axle that follows the street: in a turn it then "
+        "moves sideways as well",
+        -5,
+        5,
+    )
+    moving_cars: int = setting(
+        3, "cars along the street: the second one leads ours, the others come towards us", 0, 100
+    )
+    crossing_cars: int = setting(1, "cars that cross ahead of us at right angles", 0, 100)
+    clutter: float = setting(
+        0.6,
+        "chance that a place at the kerb or on the pavement holds a parked car, a tree or a pole",
+        0,
+        1,
+    )
+
     def validate(self) -> None:
         """Check what no field can tell alone."""
         length = self.mean_speed_m_s * self.frames / self.rate_hz
@@ -168,23 +176,8 @@ class StreetConfig(Configuration):
 
 
 @dataclass(frozen=True)
-class BuildingConfig(Configuration):
-    """A building, the motion through it, and the cameras; equal ones render equal bytes.
-
-    Everything random (geometry, textures, motion, noise) follows from `seed`, unless textures have
-    a seed of their own.
-    """
-
-    seed: int = setting(
-        0, "chooses the building, its textures, the motion and the noise", 0, 2**63 - 1
-    )
-    frames: int = setting(100, "number of stereo frames", 1, 100_000)
-    rate_hz: float = setting(10.0, "frames per second", 0.1, 1000)
-    width: int = setting(480, "width of an image in pixels", 16, 4096)
-    height: int = setting(360, "height of an image in pixels", 16, 4096)
-    camera: StereoCamera | None = setting(
-        None, "the stereo pair; None is 74 deg wide with a baseline of 0.12 m"
-    )
+class BuildingConfig(SceneConfig):
+    """A building, and the motion through it."""
 
     place: Place = setting("room", "what the building is")
     motion: Carrier = setting("robot", "what carries the camera")
@@ -196,45 +189,9 @@ class BuildingConfig(Configuration):
     camera_height_m: float | None = setting(
         None, "height of the camera above the floor; None takes what suits the motion", 0.1, 10
     )
-    mount_yaw_deg: float = setting(0.0, "turn of the camera in its mount, right", -180, 180)
-    mount_pitch_deg: float = setting(0.0, "turn of the camera in its mount, up", -90, 90)
-    mount_roll_deg: float = setting(0.0, "turn of the camera in its mount, clockwise", -180, 180)
-
     clutter: float = setting(0.6, "how much furniture stands and lies around", 0, 1)
     people: int = setting(1, "people, or vehicles, that move through", 0, 20)
     blank: float = setting(0.3, "share of walls, floors and furniture with no pattern", 0, 1)
-
-    texture_seed: int | None = setting(
-        None,
-        "chooses the textures; None follows seed. Buildings that share it are made faster",
-        0,
-        2**63 - 1,
-    )
-    texture_contrast: float = setting(
-        1.0, "scales the variation of every texture about its mean", 0, 2
-    )
-    blur_sigma_px: float = setting(0.5, "Gaussian blur of the lens, in pixels", 0, 20)
-    shutter_s: float = setting(
-        0.0,
-        "time the shutter is open: motion blur along the true image motion, centred on the stamp",
-        0,
-        1,
-    )
-    gain: float = setting(
-        1.0, "exposure: grey = 255 (gain value / 255)^gamma, clipped to 0..255", 0.01, 10
-    )
-    gamma: float = setting(1.0, "exponent of the exposure", 0.1, 10)
-    gain_drift: float = setting(
-        0.0,
-        "the gain drifts smoothly between gain (1 - drift) and gain (1 + drift) over the frames",
-        0,
-        0.9,
-    )
-    right_gain: float = setting(1.0, "gain of the right camera relative to the left", 0.1, 10)
-    noise_sigma: float = setting(
-        1.0, "standard deviation of the sensor noise in grey levels, independent per image", 0, 100
-    )
-    sensor: SensorConfig = section(SensorConfig)
 
     def validate(self) -> None:
         """Check what no field can tell alone."""
