@@ -209,7 +209,7 @@ def add_network(parser: Parser, cameras: str | None = None, depth: bool = False)
     parser.add_argument(
         "--weights", metavar="FILE", help="of the network (default: those that ship)"
     )
-    parser.add_argument("--device", help="of the network: auto, cpu, cuda or cuda:N")
+    parser.add_argument("--device", help="of the network: auto, numpy, cpu, cuda or cuda:N")
 
 
 def network_settings(options: argparse.Namespace) -> dict[str, Any]:

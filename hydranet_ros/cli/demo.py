@@ -99,7 +99,7 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument("--no-view", action="store_true", help="no live page in the browser")
     add_address(parser)
     parser.add_argument("--weights", metavar="FILE", help="other weights than those that ship")
-    parser.add_argument("--device", help="auto, cpu, cuda or cuda:N")
+    parser.add_argument("--device", help="auto, numpy, cpu, cuda or cuda:N")
     add_settings(parser)
     add_json(parser)
 
