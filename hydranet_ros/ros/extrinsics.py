@@ -108,7 +108,7 @@ class Extrinsics:
     """T_b_c of any frame b that the camera is fixed to."""
 
     def __init__(self, node: Node, config: FramesConfig) -> None:
-        self._config = config
+        self._config, self._node, self._assumed = config, node, False
         self._known: dict[tuple[str, str], Array] = {}
         self._buffer: Any = None
         if config.extrinsics == "tf":
@@ -136,6 +136,12 @@ class Extrinsics:
                 "frames",
                 f"frame {base!r} is not frames.base_frame {self._config.base!r}{also}: name it in "
                 "frames.base_frame, or use frames.extrinsics tf",
+            )
+        if self._config.base_from_camera == LOOKING_FORWARD and not self._assumed:
+            self._assumed = True
+            self._node.get_logger().info(
+                f"the camera is taken to be at {base!r} and to look forward: if not so, set "
+                "frames.base_from_camera, or frames.extrinsics tf"
             )
         return self._config.T_b_c
 

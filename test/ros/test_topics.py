@@ -218,6 +218,19 @@ def test_frames_without_names_are_told(bench: Bench, base: str, camera: str, why
         Extrinsics(bench.node, FramesConfig()).camera_in(base, camera)
 
 
+def test_an_assumed_mounting_is_told_once(
+    bench: Bench, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Identity, or a guess, in silence is how a tilted camera turns the odometry."""
+    assumed = Extrinsics(bench.node, FramesConfig())
+    for _ in range(3):
+        assumed.camera_in("base_link", "camera")
+    assert capfd.readouterr().err.count("taken to be at 'base_link' and to look forward") == 1
+    tilted = FramesConfig(base_from_camera=(0.2, 0.0, 0.5, -0.6, 0.6, -0.374, 0.374))
+    Extrinsics(bench.node, tilted).camera_in("base_link", "camera")
+    assert "look forward" not in capfd.readouterr().err
+
+
 def test_a_lone_other_frame_is_no_other_mounting() -> None:
     """'base_link' in the header of one image would put the camera into the base."""
     camera = SteadyName()
