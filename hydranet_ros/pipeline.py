@@ -136,6 +136,8 @@ class Pipeline:
             states += fusion.add(motion)
         if rotation is not None:
             states += fusion.add(rotation)
+        # All up to here is in: nothing depends on how long the rest takes to compute.
+        states += fusion.passed(stamp_ns)
         alone = odometry.since_frame(stamp_ns)
         return Step(stamp_ns, None, rotation, tuple(states), alone)
 
@@ -155,7 +157,13 @@ class RecordedOdometry:
         self._frame_ns: int | None = None
 
     def until(self, stamp_ns: int) -> Iterator[RelativePose]:
-        """Those that a frame at this stamp needs: the last of them ends at or after it."""
+        """Those that a frame at this stamp needs: the last of them ends at or after it.
+
+        What was before the first frame is before the start.
+        """
+        if self._frame_ns is None:
+            while self._waiting and self._waiting[0].stamp_2_ns <= stamp_ns:
+                self._waiting.popleft()
         while self._waiting and self._waiting[0].stamp_1_ns < stamp_ns:
             motion = self._waiting.popleft()
             self._recent.add(motion)

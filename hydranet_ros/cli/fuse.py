@@ -163,14 +163,16 @@ def _imu(options: argparse.Namespace, recording: Recording) -> deque[ImuSample]:
     """The samples of --imu, in the axes of the camera, which looks forward from the base."""
     if options.imu is None:
         return deque()
-    from hydranet_ros.datasets.imu import euroc_mount, read_imu
+    from hydranet_ros.datasets.imu import euroc_mount, read_imu, refuse_elsewhere
     from hydranet_ros.geometry.camera import T_BASE_OPTICAL
     from hydranet_ros.simulation.imu import SimulatedImuConfig, simulate_imu
 
     if options.imu != "simulated":
         mount = euroc_mount(options.imu)
         C_c_i = T_BASE_OPTICAL[:3, :3].T if mount is None else mount
-        return deque(read_imu(options.imu, C_c_i))
+        samples = read_imu(options.imu, C_c_i)
+        refuse_elsewhere(options.imu, samples, recording.stamps_ns)
+        return deque(samples)
     truth = recording.T_w_c_gt
     if truth is None:
         raise HydraNetError(
@@ -192,7 +194,9 @@ def _window(
 
     from hydranet_ros.evaluation.output import progress
     from hydranet_ros.evaluation.run import FusedPath
+    from hydranet_ros.fusion.error_models import hold_to_ground
     from hydranet_ros.fusion.fusion import Fusion
+    from hydranet_ros.geometry.estimates import RelativePose
     from hydranet_ros.pipeline import feed_imu
 
     start = recording.T_w_c_vo[0]
@@ -201,7 +205,13 @@ def _window(
     path = FusedPath(fusion, start)
     path.add(int(recording.stamps_ns[0]), ())
     steps = recording.steps(without_vo, with_rotations=not vo_only)
+    held = config.planar and config.odometry == "wheels"
     for stamp, measured in progress(steps, len(recording.Sigma_vo), "fuse"):
+        if held:  # the camera looks forward: up is -y
+            measured = [
+                hold_to_ground(each, -np.eye(3)[1]) if isinstance(each, RelativePose) else each
+                for each in measured
+            ]
         feed_imu(fusion, samples, stamp)
         path.add(stamp, fusion.add(*measured) + fusion.passed(stamp))
     rejected = path.rejected + len(unusable)

@@ -283,12 +283,15 @@ def _imu(
     """The samples of --imu, in the axes of the camera."""
     if options.imu is None:
         return ()
-    from hydranet_ros.datasets.imu import euroc_mount, read_imu
+    from hydranet_ros.datasets.imu import euroc_mount, read_imu, refuse_elsewhere
     from hydranet_ros.simulation.imu import simulate_imu
 
     if options.imu != "simulated":
         mount = euroc_mount(options.imu)
-        return read_imu(options.imu, config.wheels.T_b_c[:3, :3].T if mount is None else mount)
+        C_c_i = config.wheels.T_b_c[:3, :3].T if mount is None else mount
+        samples = read_imu(options.imu, C_c_i)
+        refuse_elsewhere(options.imu, samples, source.stamps_ns)
+        return samples
     if source.T_w_c is None or len(source.T_w_c) < 2:
         raise HydraNetError(
             f"{source.name}: has no true poses to simulate an IMU from: use --imu FILE"

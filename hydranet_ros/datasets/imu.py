@@ -18,6 +18,7 @@ from hydranet_ros.errors import FileError
 from hydranet_ros.files import read_lines
 from hydranet_ros.fusion.imu import STANDARD_GRAVITY, ImuSample
 from hydranet_ros.geometry.lie import Array
+from hydranet_ros.geometry.stamps import Stamps
 
 COLUMNS = 7
 # Seconds beyond this are nanoseconds, and the latest of them.
@@ -39,7 +40,10 @@ def read_imu(path: str | PathLike[str], C_c_i: Array) -> list[ImuSample]:
             raise FileError(path, f"line {number} is not a row of numbers") from None
         if len(row) != COLUMNS or not np.isfinite(row).all() or not 0.0 <= row[0] < LATEST_NS:
             raise FileError(path, f"line {number} is not: time, three rates, three accelerations")
-        stamp = int(text[0]) if row[0] > LATEST_S else round(float(row[0]) * 1e9)
+        if row[0] > LATEST_S:
+            stamp = int(text[0]) if text[0].isdecimal() else round(float(row[0]))
+        else:
+            stamp = round(float(row[0]) * 1e9)
         if not stamps or stamp > stamps[-1]:
             stamps.append(stamp)
             rows.append(row[1:])
@@ -52,6 +56,17 @@ def read_imu(path: str | PathLike[str], C_c_i: Array) -> list[ImuSample]:
         ImuSample(stamp, C_c_i @ row[:3], C_c_i @ row[3:] * unit)
         for stamp, row in zip(stamps, values, strict=True)
     ]
+
+
+def refuse_elsewhere(path: str | PathLike[str], samples: list[ImuSample], stamps: Stamps) -> None:
+    """Refuse an IMU that was never recorded together with the frames: its clock is another one."""
+    first, last = samples[0].stamp_ns, samples[-1].stamp_ns
+    if last < int(stamps[0]) or first > int(stamps[-1]):
+        raise FileError(
+            path,
+            f"is of {first * 1e-9:.3f} to {last * 1e-9:.3f} s, the frames of "
+            f"{int(stamps[0]) * 1e-9:.3f} to {int(stamps[-1]) * 1e-9:.3f} s: their clocks differ",
+        )
 
 
 def euroc_mount(path: str | PathLike[str]) -> Array | None:

@@ -86,7 +86,10 @@ def read_odometry(path: str | PathLike[str], config: WheelsConfig) -> list[Relat
         if Sigma is None:
             sigmas = [config.sigma_m] * 3 + [np.deg2rad(config.sigma_deg)] * 3
             Sigma = np.diag(np.square(sigmas)) * ((end - begin) * 1e-8)
-        found.append(RelativePose(*change_frame(T_c_b, T_2_1, Sigma), begin, end))
+        try:
+            found.append(RelativePose(*change_frame(T_c_b, T_2_1, Sigma), begin, end))
+        except ValueError as error:
+            raise FileError(path, f"motion that ends at {end * 1e-9:.3f} s: {error}") from None
     return found
 
 
@@ -117,18 +120,20 @@ def _counted(path: Path, rows: list[Array], config: WheelsConfig) -> Iterator[Ro
     """Rows of counts; z, roll and pitch are not measured."""
     per_count, track = config.metres_per_count, config.track_m
     noise = config.noise_counts * per_count
-    for last, row in pairwise(rows):
+    begin, counts = _stamp(rows[0]) if rows else 0, np.zeros(COUNTS - 1)
+    for row in rows[1:]:
         if len(row) != COUNTS:
             raise FileError(path, f"a row has {len(row)} numbers, not time and four wheels")
-        begin, end = _stamp(last), _stamp(row)
-        if end <= begin:
+        counts, end = counts + row[1:], _stamp(row)
+        if end <= begin:  # what it counts belongs to the next row
             continue
-        right, left = per_count * 0.5 * (row[1] + row[3]), per_count * 0.5 * (row[2] + row[4])
+        right, left = per_count * 0.5 * (counts[:2] + counts[2:])
         way, turn = 0.5 * (left + right), (right - left) / track
         T = lie.se3_exp(-np.array([way, 0.0, 0.0, 0.0, 0.0, turn]))
         variances = ((end - begin) * 1e-9 * UNKNOWN_SPEED) ** 2
         variances[[0, 1, 5]] = noise**2 / 4.0, noise**2 / 4.0, (noise / track) ** 2
         yield T, np.diag(variances), begin, end
+        begin, counts = end, np.zeros(COUNTS - 1)
 
 
 def _tum(path: Path, rows: list[Array]) -> Iterator[Row]:

@@ -19,6 +19,7 @@ import numpy as np
 
 from hydranet_ros.errors import BadInput
 from hydranet_ros.fusion.arrival import (
+    IMU,
     ODOMETRY,
     SOURCES,
     Group,
@@ -73,6 +74,8 @@ class Fusion:
         """The newest."""
         self._reader = OdometryReader(odometry)
         self._noted: set[str] = set()
+        self._came: dict[str, tuple[int, float]] = {}  # stamp and moment of the last messages
+        self._imu_order: StampOrder[ImuSample] = StampOrder()
         self._ends: dict[str, int] = {}  # of the last measurement of each source
         self._on_reset, self._warn, self._clock = on_reset, warn, clock
         self._order: StampOrder[Process] = StampOrder()
@@ -103,6 +106,8 @@ class Fusion:
         self._clear_waiting()
         self._reader.clear()
         self._order.clear()
+        self._imu_order.clear()
+        self._came.clear()
         self._ends.clear()
         self.state = None
 
@@ -119,12 +124,18 @@ class Fusion:
         smooth_s: float | None = None,
     ) -> None:
         """Go on with other settings; the estimate stays."""
+        told, started = self.state, self.window.started
+        own_rates = isinstance(self._pairing, OwnRates)
         self.config = config
         self.window.apply(config)
         self._smooth_s = self._smooth_s if smooth_s is None else smooth_s
-        if isinstance(self._pairing, OwnRates) != config.own_rates:
+        if own_rates != config.own_rates:
             self._set_rules()
         self._pairing.apply(config)
+        if own_rates and started and not self.window.started and told is not None:
+            # The window begins again: where odometry is now, not where the last solution was.
+            self.window.place(told.T_w_c, told.Sigma_c_w)
+            self._clear_waiting()
         if self._live is not None:
             self._live.smooth_s = self._smooth_s
         if odometry is not None:
@@ -154,8 +165,23 @@ class Fusion:
 
     def add_imu(self, sample: ImuSample, C_c_i: Array | None) -> None:
         """Take a sample of an IMU in; its axes are turned to the camera's by C_c_i."""
-        if C_c_i is not None and not self.window.add_imu(sample.turned(C_c_i)):
-            self._say("imu", f"sample at {sample.stamp_ns} ns is not used: late, or no numbers")
+        if C_c_i is None:
+            return
+        try:
+            arrival = self._imu_order.add(IMU, sample.stamp_ns, sample.turned(C_c_i))
+        except BadInput as error:
+            self._say("imu", str(error))
+            return
+        if arrival.items:
+            self._compare_clocks(IMU, sample.stamp_ns)
+        for stamp in arrival.outliers:
+            self._say("imu", f"sample at {stamp} ns is not used: a lone stamp")
+        if arrival.went_back:
+            self._say("imu", f"stamps went back to {sample.stamp_ns} ns: goes on from there")
+            self.window.imu.clear()
+        for _, each in arrival.items:
+            if not self.window.add_imu(each):
+                self._say("imu", f"sample at {each.stamp_ns} ns is not used: late, or no numbers")
 
     def lose_odometry(self, stamp_ns: int) -> list[FusedState]:
         """Note that odometry came without a sound pose: the next motion begins with the next."""
@@ -174,8 +200,7 @@ class Fusion:
         states = [self._fuse(group) for group in self._pairing.ready()]
         found = [state for state in states if state is not None]
         if self._live is not None:
-            for state in found:
-                self._live.solve(state)
+            found = [self._live.solve(state) for state in found]
             now = self._live.now(self.config)
             if now is not None:
                 self.state = replace(now, waited_s=self._clock() - began)
@@ -197,10 +222,13 @@ class Fusion:
             self._clear_waiting()
             self._reader.clear()
             self._ends.clear()
+            self._came.clear()
             self.window.restart()
             self.state = None
             if self._on_reset is not None:
                 self._on_reset(f"stamps of {source} went back to {stamp_ns} ns")
+        if arrival.items:
+            self._compare_clocks(source, stamp_ns)
         failed: BadInput | None = None
         for _, due in arrival.items:
             try:
@@ -209,6 +237,22 @@ class Fusion:
                 failed = error  # what comes after it is processed all the same
         if failed is not None:
             raise failed
+
+    def _compare_clocks(self, source: str, stamp_ns: int) -> None:
+        """Say where rotations and odometry both come, and their stamps are far apart."""
+        now, config = self._clock(), self.config
+        self._came[source] = stamp_ns, now
+        if source == ODOMETRY or ODOMETRY not in self._came:
+            return
+        stamp, moment = self._came[ODOMETRY]
+        apart = (stamp_ns - stamp) * 1e-9
+        if now - moment < 0.5 and not -config.window_s < apart <= max(config.max_wait_s, 0.5):
+            where = "ahead of" if apart > 0.0 else "behind"
+            self._say(
+                "clocks",
+                f"{source} is {abs(apart):.1f} s {where} odometry that comes with it: set the "
+                "clocks of both together",
+            )
 
     def _add(self, source: str, measurement: Measurement) -> None:
         """Pair a measurement; one that begins before the last of its source ended is refused."""
@@ -227,10 +271,14 @@ class Fusion:
             self._noted.add(note)
             self._say("odometry", note)
         if motion is not None and T_b_c is not None:
-            if self.config.planar and self.config.odometry == "wheels":
-                motion = hold_to_ground(motion, UP)
-            T_2_1, Sigma = change_frame(se3_inverse(T_b_c), motion.T_2_1, motion.Sigma_2_1)
-            self._pairing.add(RelativePose(T_2_1, Sigma, motion.stamp_1_ns, motion.stamp_2_ns))
+            try:
+                if self.config.planar and self.config.odometry == "wheels":
+                    motion = hold_to_ground(motion, UP)
+                T_2_1, Sigma = change_frame(se3_inverse(T_b_c), motion.T_2_1, motion.Sigma_2_1)
+                moved = RelativePose(T_2_1, Sigma, motion.stamp_1_ns, motion.stamp_2_ns)
+            except ValueError as error:  # singular to rounding, seen from the camera
+                raise BadInput("covariance", f"motion as seen from the camera: {error}") from None
+            self._pairing.add(moved)
 
     @property
     def _tolerance_ns(self) -> int:
@@ -254,5 +302,7 @@ class Fusion:
                 raise BadInput("not fused", str(error)) from None
             self._warn("not fused", str(error))
             return None
-        self.state = replace(state, waited_s=self._clock() - group.arrived)
-        return self.state
+        state = replace(state, waited_s=self._clock() - group.arrived)
+        if self.state is None or state.stamp_ns >= self.state.stamp_ns:
+            self.state = state
+        return state

@@ -144,6 +144,11 @@ class ImuBuffer:
     def __len__(self) -> int:
         return len(self._stamps)
 
+    def covers(self, stamp: int) -> bool:
+        """Whether there are samples about a stamp."""
+        gap = round(self.config.max_gap_s * 1e9)
+        return bool(self._stamps) and self._stamps[0] - gap <= stamp <= self._stamps[-1] + gap
+
     def add(self, sample: ImuSample) -> bool:
         """Take the next sample in; False where it is not after the last, or no measurement."""
         if (self._stamps and sample.stamp_ns <= self._stamps[-1]) or not sample.sound:

@@ -36,26 +36,37 @@ class LiveOutput:
         self._told: tuple[int, Array] | None = None  # the last output
         self._apart = np.zeros(6)  # Log(inv(T_w_c solved) T_w_c told)
 
-    def solve(self, state: FusedState) -> None:
-        """Take the newest solution; the output goes over to it smoothly."""
+    def solve(self, state: FusedState) -> FusedState:
+        """Take the newest solution, and tell its state: the output goes over to it smoothly."""
         if self._solved is not None and state.stamp_ns < self._solved.stamp_ns:
-            return
+            return state
         self._solved, self._tail = state, None
         if self._told is None or self.smooth_s <= 0.0:
-            return
+            return state
         stamp, T_w_c = self._told
         if stamp >= state.stamp_ns:
-            tail = self._moved(state, stamp)
+            tail = self._moved(state, state.stamp_ns, stamp)
             if tail is not None:
                 T_s = state.T_w_c @ lie.se3_inverse(tail.T)
                 self._apart = lie.se3_log(lie.se3_inverse(T_s) @ T_w_c)
+            return state
+        ahead = self._moved(state, stamp, state.stamp_ns)
+        if ahead is None:
+            return state
+        T_told = T_w_c @ lie.se3_inverse(ahead.T)
+        fade = np.exp(-3e-9 * (state.stamp_ns - stamp) / self.smooth_s)
+        self._apart = fade * lie.se3_log(lie.se3_inverse(state.T_w_c) @ T_told)
+        T_told = state.T_w_c @ lie.se3_exp(self._apart)
+        self._told = state.stamp_ns, T_told
+        Sigma = state.Sigma_c_w + np.outer(self._apart, self._apart)
+        return replace(state, T_w_c=T_told, Sigma_c_w=Sigma)
 
-    def _moved(self, state: FusedState, stamp: int) -> Motion | None:
-        """What odometry says of the motion from a state to a stamp; None where there is a gap."""
-        if stamp == state.stamp_ns:
+    def _moved(self, state: FusedState, begin: int, stamp: int) -> Motion | None:
+        """What odometry says of a motion, calibrated as in a state; None where there is a gap."""
+        if stamp == begin:
             return Motion(np.eye(4), np.zeros((6, 6)), stamp, stamp)
-        parts = self._odometry.parts(state.stamp_ns, stamp)
-        ends = [state.stamp_ns, *(part.end for part in parts)]
+        parts = self._odometry.parts(begin, stamp)
+        ends = [begin, *(part.end for part in parts)]
         if ends[-1] != stamp or any(p.begin != end for p, end in zip(parts, ends, strict=False)):
             return None
         return reduce(Motion.then, [self._calibrated(state, part) for part in parts])
@@ -75,7 +86,7 @@ class LiveOutput:
         if self._tail is not None and self._tail.end == last.begin:
             self._tail = self._tail.then(last)
         else:
-            self._tail = self._moved(solved, newest)
+            self._tail = self._moved(solved, solved.stamp_ns, newest)
         if self._tail is None:
             return None
         return self._told_state(solved, self._tail, last, config)

@@ -23,6 +23,8 @@ from hydranet_ros.geometry.estimates import RelativePose, RelativeRotation
 SHORT = 0.9
 # A lone message cannot be told from the start of a gap by less than this.
 LEAST_WAIT_S = 0.05
+# So many rotations wait for odometry that comes and is behind: clocks are not set together.
+MOST_WAITING = 1000
 
 
 class OwnRates:
@@ -51,6 +53,7 @@ class OwnRates:
         self.odometry.clear()
         self._rotations.clear()
         self._passed: dict[str, int] = {}
+        self._heard = self._clock()  # when odometry came last
         self._absent: set[str] = set()
 
     def __len__(self) -> int:
@@ -59,6 +62,8 @@ class OwnRates:
     def passed(self, source: str, stamp_ns: int) -> None:
         """Note that a source has come to a stamp, with or without a measurement."""
         self._passed[source] = max(stamp_ns, self._passed.get(source, stamp_ns))
+        if source == ODOMETRY:
+            self._heard = self._clock()
         self._absent.discard(source)
 
     def add(self, measurement: Measurement) -> None:
@@ -94,8 +99,8 @@ class OwnRates:
             return True
         if ODOMETRY in self._absent:
             return True
-        if self._clock() - arrived <= self._window.config.max_wait_s:
-            return False
+        if self._clock() - max(arrived, self._heard) <= self._window.config.max_wait_s:
+            return len(self._rotations) > MOST_WAITING  # odometry comes, and is behind
         self._absent.add(ODOMETRY)
         return True
 

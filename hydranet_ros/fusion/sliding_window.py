@@ -48,6 +48,7 @@ from hydranet_ros.geometry.estimates import RelativePose
 from hydranet_ros.geometry.lie import Array
 from hydranet_ros.geometry.stamps import nearest
 
+MOST_VARIANCE = 1e6  # of a pose that is set
 DUPLICATE = "there is one of this interval already"
 
 
@@ -70,7 +71,10 @@ class SlidingWindowFusion:
     def place(self, T_w_c: Array, Sigma_c_w: Array) -> None:
         """Go on from this pose, with the covariance of the left perturbation of its inverse."""
         self._T_w_c = np.array(T_w_c, dtype=np.float64)
-        self._Sigma_c_w = np.array(Sigma_c_w, dtype=np.float64) + np.eye(6) * ORIGIN_SIGMA**2
+        variances, axes = np.linalg.eigh(0.5 * (Sigma_c_w + np.transpose(Sigma_c_w)))
+        # Rounding makes what is certain negative; beyond `LOST` there is nothing less to be known.
+        variances = np.clip(variances, 0.0, MOST_VARIANCE) + ORIGIN_SIGMA**2
+        self._Sigma_c_w = (axes * variances) @ axes.T
         self._up_w = None
         self._begin()
 
@@ -362,7 +366,8 @@ class SlidingWindowFusion:
         size = self.window.dimension
         covariance = np.zeros((size, size))
         covariance[:6, :6] = self._Sigma_c_w
-        covariance[6:, 6:] = np.diag(first_variances(self.config, len(self.imu) > 0)[: size - 6])
+        variances = first_variances(self.config, self.imu.covers(stamp))
+        covariance[6:, 6:] = np.diag(variances[: size - 6])
         self.window.start(stamp, lie.se3_inverse(self._T_w_c), covariance)
 
     def _first_odometry(self, edges: dict[Interval, dict[str, Edge]]) -> int | None:

@@ -222,9 +222,10 @@ class VisualGyro:
     def apply(self, config: GyroConfig) -> None:
         """Go on with other settings that are live; the last image stays."""
         changed = config.memory != self.config.memory
-        if config.flow != self.config.flow:
-            self._compare = None
+        flow = config.flow != self.config.flow
         self.config = config
+        if flow:
+            self._compare = None
         if changed:
             self._memory = self._new_memory()
 
@@ -339,13 +340,17 @@ class VisualGyro:
         return share >= self.config.min_textured_share
 
     def _comparison(self, image_shape: tuple[int, int]) -> Comparison:
-        if self._compare is None or self._compare.image_shape != image_shape:
+        compare = self._compare  # settings may arrive in another thread meanwhile
+        if compare is None or compare.image_shape != image_shape:
             left = self.camera.left if isinstance(self.camera, StereoCamera) else self.camera
             grid = self._grid.covering(left, image_shape)
-            self._compare = self._new_comparison(left, image_shape, grid)
+            config = self.config
+            compare = self._new_comparison(left, image_shape, grid)
+            if config is self.config:  # else it is made anew with the next image
+                self._compare = compare
             shape = grid.rows, grid.columns
             _predict_nothing(self.predictor, self.config.both_flows, shape)
-        return self._compare
+        return compare
 
     def _new_comparison(
         self, left: Camera, image_shape: tuple[int, int], grid: CanonicalGrid

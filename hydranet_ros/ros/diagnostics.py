@@ -52,7 +52,7 @@ class WarningCounter:
         """What came lately."""
         while self._recent and self._clock() - self._recent[0][0] > NEWS_S:
             self._recent.popleft()
-        return Counter(kind for _, kind in self._recent)
+        return Counter(kind for _, kind in tuple(self._recent))  # a worker may add to it
 
 
 class Throughput:
@@ -73,7 +73,8 @@ class Throughput:
     def rate(self) -> float:
         """Per second, over the last few seconds; 0 in silence."""
         now = time.monotonic()
-        recent = [moment for moment in self._moments if now - moment < 5.0]
+        moments = tuple(self._moments)  # a worker may add to it
+        recent = [moment for moment in moments if now - moment < 5.0]
         if len(recent) < 2:
             return 0.0
         return (len(recent) - 1) / (recent[-1] - recent[0] + 1e-9)
@@ -115,6 +116,8 @@ class SubscriptionMonitor:
     def silent(self) -> bool:
         """Whether nothing was received for too long. What is latched is sent once."""
         if self._latched and self.received:
+            return False
+        if not (self.received or self.quality.expected_from_start):
             return False
         return time.monotonic() - self._since > self.quality.silence_s
 

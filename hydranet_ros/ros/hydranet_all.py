@@ -47,6 +47,13 @@ class HydraNetAll(ManagedNode[AllConfig]):
 
     def __init__(self, **options: Any) -> None:
         super().__init__("hydranet_all", AllConfig, **options)
+        self.members: list[ManagedNode[Any]] = []
+
+    def request_reset(self, reason: str) -> None:
+        """Reset the others: this node has no state."""
+        for node in self.members:
+            if node.active:
+                node.request_reset(reason)
 
     def diagnostics(self) -> dict[str, str]:
         """Who is in this process."""
@@ -57,7 +64,8 @@ def make_nodes(**options: Any) -> list[ManagedNode[Any]]:
     """The nodes, and before them the one that holds what they share."""
     owner = HydraNetAll(**options)
     shared = SharedSubscriptions(owner)
-    return [owner, *(NODES[name](shared=shared, **options) for name in owner.config.nodes)]
+    owner.members = [NODES[name](shared=shared, **options) for name in owner.config.nodes]
+    return [owner, *owner.members]
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:

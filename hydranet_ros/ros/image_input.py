@@ -201,7 +201,10 @@ class ImageInput:
         while len(self._frames) > self._config.queue:
             self._frames.popleft()
             self.dropped += 1
-            self._node.warn("dropped frames", "input rate exceeds processing rate")
+            if self._complete():
+                self._node.warn("dropped frames", "input rate exceeds processing rate")
+            else:
+                self._node.warn("no calibration", "images wait for a camera_info that never came")
         self._ready.notify()
 
     # --- the thread ------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from geometry_msgs.msg import TwistWithCovarianceStamped
@@ -28,11 +28,14 @@ from hydranet_ros.settings import setting
 
 @dataclass(frozen=True)
 class ImuInputConfig(QualityConfig):
-    """How an IMU is subscribed to. It is optional: its silence is no fault."""
+    """How an IMU is subscribed to. It is optional: its silence is a fault once it was heard."""
+
+    expected_from_start: ClassVar[bool] = False
 
     depth: int = setting(200, "messages that the middleware keeps", 1, 10000, live=False)
-    silence_s: float = setting(1e9, "warn when no message came for so long", 0.1, live=False)
-    frame: str = setting("", "frame of the IMU, where its messages name another or none")
+    frame: str = setting(
+        "", "frame of the IMU, where its messages name another or none", live=False
+    )
 
 
 def imu_sample(message: Imu) -> ImuSample:
@@ -78,7 +81,12 @@ class ImuTopics:
 
     def _on_imu(self, message: Imu) -> None:
         frame = self._frame or message.header.frame_id
-        C_c_i = self._camera_in(frame)[:3, :3].T
+        if not frame:
+            raise BadInput("frames", "IMU has no frame_id: set imu.frame")
+        try:
+            C_c_i = self._camera_in(frame)[:3, :3].T
+        except BadInput as error:
+            raise BadInput(error.kind, f"IMU: {error}; or set imu.frame to a known one") from None
         self._fusion.add_imu(imu_sample(message), C_c_i)
         self._mount = frame, C_c_i
         if self._found is None:

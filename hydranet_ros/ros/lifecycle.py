@@ -37,6 +37,7 @@ from hydranet_ros.ros.sharing import SharedSubscription, SharedSubscriptions
 from hydranet_ros.settings import Configuration, setting
 
 RCLError = rclpy_implementation.RCLError
+NEVER_S = 1e9  # as silence_s: of topics whose silence is no fault
 PERIOD_S = 1.0  # of diagnostics, and of looking for silent topics
 
 
@@ -145,7 +146,8 @@ class ManagedNode(LifecycleNode, Generic[Config]):
 
         def receive(message: Any) -> None:
             monitor.receive()
-            self.productivity.hear()
+            if quality.silence_s < NEVER_S and quality.expected_from_start:
+                self.productivity.hear()
             if self.active or latched:
                 self.guard(callback, message, monitor.topic)
 
@@ -305,10 +307,15 @@ class ManagedNode(LifecycleNode, Generic[Config]):
         news = [f"{count} x {kind}" for kind, count in self.warn.news().items()]
         found = [(DiagnosticStatus.WARN, text) for text in self._silent_topics() + inputs + news]
         patience_s = max(
-            (monitor.quality.silence_s for monitor in self._open_subscriptions.values()),
+            (
+                monitor.quality.silence_s
+                for monitor in self._open_subscriptions.values()
+                if monitor.quality.silence_s < NEVER_S
+            ),
             default=5.0,
         )
-        idle = self.productivity.problem(patience_s)
+        hears = bool(self._open_subscriptions)  # else there is nothing to work on
+        idle = self.productivity.problem(patience_s) if hears else None
         return found if idle is None else [idle, *found]
 
     def _silent_topics(self) -> list[str]:

@@ -22,6 +22,7 @@ from hydranet_ros.geometry.odometer import LOST_VARIANCE
 from hydranet_ros.ros import conversions
 from hydranet_ros.ros.extrinsics import FramesConfig
 from hydranet_ros.ros.lifecycle import ManagedNode
+from hydranet_ros.ros.qos import ReliableConfig
 from hydranet_ros.settings import Configuration, section, setting
 
 try:
@@ -90,7 +91,8 @@ class OdometryOutput:
             self._broadcast = Broadcast(send, frames.base, node.get_logger().info)
             if not fused.publish_tf:
                 hear = self._broadcast.hear
-                node.create_subscription(TFMessage, "/tf", lambda m: hear(m.transforms), 100)
+                quality = ReliableConfig(silence_s=1e9)  # nobody need broadcast
+                node.subscribe(TFMessage, "/tf", lambda m: hear(m.transforms), quality)
 
     def clear(self) -> None:
         """Begin a new path."""
@@ -143,20 +145,21 @@ class Broadcast:
         self, send: Callable[[TransformStamped], None], base: str, say: Callable[[str], Any]
     ) -> None:
         self._send, self._base, self._say = send, base, say
-        self._sent: deque[int] = deque(maxlen=MOST_SENT)
+        self._sent: deque[tuple[float, ...]] = deque(maxlen=MOST_SENT)
         self.silent = False
 
     def send(self, transform: TransformStamped) -> None:
         """Send a transform, unless somebody else does."""
         if not self.silent:
-            self._sent.append(conversions.stamp_ns(transform.header.stamp))
+            self._sent.append(numbers_of(transform))
             self._send(transform)
 
     def hear(self, transforms: Iterable[TransformStamped]) -> None:
         """Take in what is on /tf, our own transforms among it."""
         for each in transforms:
-            stamp = conversions.stamp_ns(each.header.stamp)
-            if not self.silent and each.child_frame_id == self._base and stamp not in self._sent:
+            if self.silent or each.child_frame_id != self._base:
+                continue
+            if numbers_of(each) not in self._sent:
                 self.silent = True
                 parent = each.header.frame_id
                 self._say(f"somebody else broadcasts {parent} to {self._base}: TF is left to it")
@@ -201,6 +204,12 @@ def ellipsoid(message: Odometry) -> MarkerArray:
     marker.color.r, marker.color.g, marker.color.b = BLUE
     marker.color.a = 0.35
     return MarkerArray(markers=[marker])
+
+
+def numbers_of(transform: TransformStamped) -> tuple[float, ...]:
+    """Its stamp and its values: another's may have the stamp of the same odometry."""
+    t, q = transform.transform.translation, transform.transform.rotation
+    return conversions.stamp_ns(transform.header.stamp), t.x, t.y, t.z, q.x, q.y, q.z, q.w
 
 
 def transform_of(message: Odometry) -> TransformStamped:

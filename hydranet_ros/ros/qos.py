@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from rclpy.node import Node, NodeNameNonExistentError
 from rclpy.qos import (
@@ -42,6 +42,9 @@ class QualityConfig(Configuration):
     )
     depth: int = setting(5, "messages that the middleware keeps", 1, 10000, live=False)
     silence_s: float = setting(5.0, "warn when no message came for so long", 0.1, live=False)
+
+    expected_from_start: ClassVar[bool] = True
+    """Whether silence before the first message is a fault, too."""
 
     @property
     def profile(self) -> QoSProfile:

@@ -86,7 +86,9 @@ class SharedSubscriptions:
             if self._owner is None:
                 channel = _Channel(node, kind, topic, profile)
             else:
-                channel = _Channel(self._owner, kind, name, profile)
+                # A full name would be remapped once more.
+                own = self._owner.resolve_topic_name(topic) == name
+                channel = _Channel(self._owner, kind, topic if own else name, profile)
             self._channels[key] = channel
         member = SharedSubscription(channel, callback)
         channel.members.append(member)
