@@ -132,11 +132,18 @@ class Bundle:
         self.views.append(view)
 
     def drop(self, index: int) -> None:
-        """Leave a view out: the rotations to it and from it become one. The newest two stay."""
+        """Leave a view out: the rotations to it and from it become one. The newest two stay.
+
+        What is wrong about a scene in one rotation is wrong in the next, so their errors are not
+        taken as independent: the covariance of both holds whatever their correlation is, A / w +
+        B / (1 - w), with the w of the least trace.
+        """
         index = min(index, len(self.views) - 3)
         gone, after = self.views.pop(index), self.views[index]
         carried = after.C_f @ gone.Sigma_f @ after.C_f.T
-        after.C_f, after.Sigma_f = after.C_f @ gone.C_f, after.Sigma_f + carried
+        ratio = np.sqrt(np.trace(after.Sigma_f) / np.trace(carried))
+        both = (1.0 + ratio) * carried + (1.0 + 1.0 / ratio) * after.Sigma_f
+        after.C_f, after.Sigma_f = after.C_f @ gone.C_f, both
 
     def _first_translation(self, view: View) -> Array:
         """The t that explains the parallax best, given the depths: f = rho (t_xy - h t_z)."""
