@@ -18,7 +18,7 @@ from hydranet_ros.fusion.config import FusionConfig
 from hydranet_ros.fusion.edges import FusedState
 from hydranet_ros.fusion.fusion import Fusion
 from hydranet_ros.fusion.imu import ImuSample
-from hydranet_ros.fusion.preintegration import OdometryBuffer
+from hydranet_ros.fusion.preintegration import Motion, OdometryBuffer
 from hydranet_ros.geometry.camera import Camera, Frame, StereoCamera
 from hydranet_ros.geometry.estimates import RelativePose, RelativeRotation
 from hydranet_ros.gyro.visual_gyro import GyroConfig, VisualGyro
@@ -134,6 +134,7 @@ class Pipeline:
         for motion in odometry.until(stamp_ns):
             feed_imu(fusion, self._imu, motion.stamp_2_ns)
             states += fusion.add(motion)
+        feed_imu(fusion, self._imu, stamp_ns)  # also where the wheels have ended
         if rotation is not None:
             states += fusion.add(rotation)
         # All up to here is in: nothing depends on how long the rest takes to compute.
@@ -162,12 +163,18 @@ class RecordedOdometry:
         What was before the first frame is before the start.
         """
         if self._frame_ns is None:
-            while self._waiting and self._waiting[0].stamp_2_ns <= stamp_ns:
-                self._waiting.popleft()
+            self._begin(stamp_ns)
         while self._waiting and self._waiting[0].stamp_1_ns < stamp_ns:
             motion = self._waiting.popleft()
             self._recent.add(motion)
             yield motion
+
+    def _begin(self, stamp_ns: int) -> None:
+        while self._waiting and self._waiting[0].stamp_2_ns <= stamp_ns:
+            self._waiting.popleft()
+        if self._waiting and self._waiting[0].stamp_1_ns < stamp_ns:
+            first = Motion.of(self._waiting.popleft())
+            self._waiting.appendleft(first.part(stamp_ns, first.end).checked)
 
     def since_frame(self, stamp_ns: int) -> RelativePose | None:
         """The motion since the frame before; None where there is a gap."""

@@ -40,7 +40,7 @@ from hydranet_ros.ros.environment import (
     LaunchArguments,
     camera_topics,
     fast_dds_profile,
-    together_command,
+    together_parameters,
 )
 from hydranet_ros.ros.parameters import file_parameter, refuse_misspelt
 
@@ -129,13 +129,14 @@ def nodes(args: LaunchArguments) -> list[Any]:
     frames = {**args.extrinsics("extrinsics"), "frames.prefix": prefix}
     transport = {"input.transport": args.choice("transport", "auto", "raw", "compressed")}
     everywhere = {"use_sim_time": args.flag("use_sim_time")}
+    one = args.choice("processes", "one", "three") == "one"
     player = {
         "source": bag,
         "rate": args.number("rate", positive=True),
         "start": args.number("start"),
         "loop": args.flag("loop"),
         "image": topics.played,
-        "subscribers": topics.subscribers,
+        "subscribers": 1 if one else topics.subscribers,  # nodes of one process share theirs
         "drain": True,
     }
     depth = cameras == "rgbd"  # the gyro sees the one image
@@ -164,7 +165,7 @@ def nodes(args: LaunchArguments) -> list[Any]:
     if odometry == "own":
         remaps = topics.remaps + vo_remap
         working["stereo_vo_node"] = ({**transport, **frames, **own}, remaps)
-    if args.choice("processes", "one", "three") == "one":
+    if one:
         actions = [together(namespace, config, working, everywhere)]
     else:
         actions = [
@@ -193,20 +194,19 @@ def together(
     everywhere: dict[str, Any],
 ) -> Node:
     """All nodes in one process."""
-    command = together_command(
-        {
-            name: (given(everywhere | each), dict(remaps))
-            for name, (each, remaps) in working.items()
-        }
-    )
+    values = {name: given(everywhere | each) for name, (each, _) in working.items()}
+    file = Path(tempfile.mkdtemp(prefix="hydranet_")) / "hydranet_all.yaml"
+    file.write_text(together_parameters(values), encoding="utf-8")
     return Node(
         executable="python3",
         arguments=["-m", "hydranet_ros.ros.hydranet_all"],
         exec_name="hydranet_all",
         namespace=namespace,
         output="screen",
-        parameters=[config],
-        ros_arguments=command[command.index("--ros-args") + 1 :],
+        parameters=[config, str(file)],  # the latter wins
+        remappings=[
+            (f"{name}:{old}", new) for name, (_, remaps) in working.items() for old, new in remaps
+        ],
         additional_env={LAUNCHED: str(os.getpid())},
         on_exit=ended("hydranet_all"),
     )

@@ -61,14 +61,14 @@ def test_nothing_is_fetched_from_elsewhere(site: Path) -> None:
 
 
 def kinds_of_warnings() -> set[str]:
-    """What nodes warn of: the first argument of each BadInput and of each `warn`."""
+    """What nodes warn of: the first argument of each BadInput and of each `warn` or `_say`."""
     found = set()
     for path in (ROOT / "hydranet_ros").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and node.args:
                 name, kind = ast.unparse(node.func).rpartition(".")[2], node.args[0]
                 constant = isinstance(kind, ast.Constant) and isinstance(kind.value, str)
-                if name in ("BadInput", "warn", "_warn") and constant:
+                if name in ("BadInput", "warn", "_warn", "_say") and constant:
                     found.add(kind.value)
     return found
 

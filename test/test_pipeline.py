@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 
 pytest.importorskip("torch", reason="rotations from images need torch")
 
+from hydranet_ros import pipeline as pipelines
 from hydranet_ros.datasets.source import SimulatedStreet
-from hydranet_ros.evaluation.run import RunResults
+from hydranet_ros.evaluation.run import FusedPath, RunResults
 from hydranet_ros.fusion.config import FusionConfig
 from hydranet_ros.fusion.fusion import Fusion
 from hydranet_ros.geometry import lie
-from hydranet_ros.geometry.camera import Frame
+from hydranet_ros.geometry.camera import Camera, Frame
+from hydranet_ros.geometry.estimates import RelativePose, RelativeRotation
 from hydranet_ros.gyro.predictor import Predictor
 from hydranet_ros.gyro.visual_gyro import GyroConfig, VisualGyro, open_predictor
 from hydranet_ros.pipeline import Pipeline, PipelineConfig, Step
@@ -163,3 +166,72 @@ def test_odometry_alone_needs_no_network(street: SimulatedStreet, frames: list[F
     steps = [pipeline.update(frame) for frame in frames[:3]]
     assert [step.vo.ok for step in steps] == [False, True, True]
     assert all(step.rotation is None and step.fused is None for step in steps)
+
+
+# --- with recorded wheels ------------------------------------------------------------------------
+
+MS = 1_000_000
+START = 10 * SECOND  # of the images, which come at 10 Hz
+XI = np.array([0.0, 0.0, -1.0, 0.0, 0.3, 0.0])  # per second
+
+
+class TrueGyro:
+    """It knows how the camera turns."""
+
+    lost = None
+
+    def __init__(self, *_: object) -> None:
+        self._last: int | None = None
+
+    def update(self, frame: Frame) -> RelativeRotation | None:
+        last, self._last = self._last, frame.stamp_ns
+        if last is None:
+            return None
+        C = lie.so3_exp(XI[3:] * (frame.stamp_ns - last) * 1e-9)
+        return RelativeRotation(C, np.eye(3) * 3e-4**2, last, frame.stamp_ns)
+
+
+def beside_wheels(
+    monkeypatch: pytest.MonkeyPatch, begin_ms: int, end_ms: int, frame_s: float = 0.0
+) -> FusedPath:
+    """2 s of images, and wheels of this time from the first on; a frame takes so long."""
+    now = [0.0]
+    monkeypatch.setattr(pipelines, "VisualGyro", TrueGyro)
+    monkeypatch.setattr(pipelines, "Fusion", partial(Fusion, clock=lambda: now[0]))
+    Sigma = np.diag([1e-3**2] * 3 + [2e-4**2] * 3)
+    motions = [
+        RelativePose(lie.se3_exp(XI * 0.02), Sigma, START + i * MS, START + (i + 20) * MS)
+        for i in range(begin_ms, end_ms, 20)
+    ]
+    config = PipelineConfig(fusion=FusionConfig(odometry="wheels"))
+    pipeline = Pipeline(Camera(300.0, 300.0, 160.0, 120.0), config, odometry=motions)
+    assert pipeline.fusion is not None
+    path = FusedPath(pipeline.fusion)
+    for i in range(21):
+        stamp = START + i * 100 * MS
+        path.add(stamp, pipeline.update(Frame(stamp, np.zeros((4, 4), np.uint8))).states)
+        now[0] += frame_s
+    assert pipeline.warnings == {}
+    return path
+
+
+@pytest.mark.parametrize("span_ms", [(0, 800), (800, 2400)], ids=["end before", "begin after"])
+def test_how_long_a_frame_takes_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch, span_ms: tuple[int, int]
+) -> None:
+    """Where wheels are missing, the camera alone says how it turned."""
+    fast, slow = (beside_wheels(monkeypatch, *span_ms, frame_s) for frame_s in (0.0, 0.3))
+    assert [s.stamp_ns for s in fast.states] == [s.stamp_ns for s in slow.states]
+    np.testing.assert_array_equal(fast.T_w_c, slow.T_w_c)
+    turned = lie.so3_exp(XI[3:] * 2.0) @ fast.T_w_c[-1][:3, :3]
+    assert np.linalg.norm(lie.so3_log(turned)) < np.deg2rad(0.5)
+
+
+@pytest.mark.parametrize("begin_ms", [-5000, -30, -10])
+def test_what_wheels_say_before_the_first_image_does_not_move_the_start(
+    monkeypatch: pytest.MonkeyPatch, begin_ms: int
+) -> None:
+    path = beside_wheels(monkeypatch, begin_ms, 2400)
+    assert min(state.stamp_ns for state in path.states) > START
+    true = lie.se3_exp(-XI * np.arange(21)[:, None] * 0.1)
+    np.testing.assert_allclose(path.T_w_c, true, atol=2e-3)

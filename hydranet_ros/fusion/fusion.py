@@ -74,7 +74,8 @@ class Fusion:
         """The newest."""
         self._reader = OdometryReader(odometry)
         self._noted: set[str] = set()
-        self._came: dict[str, tuple[int, float]] = {}  # stamp and moment of the last messages
+        self._odometry_came: tuple[int, float] | None = None  # stamp and moment of the last
+        self._compared: set[str] = set()  # whose clock was compared with it
         self._imu_order: StampOrder[ImuSample] = StampOrder()
         self._ends: dict[str, int] = {}  # of the last measurement of each source
         self._on_reset, self._warn, self._clock = on_reset, warn, clock
@@ -107,7 +108,7 @@ class Fusion:
         self._reader.clear()
         self._order.clear()
         self._imu_order.clear()
-        self._came.clear()
+        self._odometry_came = None
         self._ends.clear()
         self.state = None
 
@@ -134,7 +135,7 @@ class Fusion:
         self._pairing.apply(config)
         if own_rates and started and not self.window.started and told is not None:
             # The window begins again: where odometry is now, not where the last solution was.
-            self.window.place(told.T_w_c, told.Sigma_c_w)
+            self.window.place(told.T_w_c, told.Sigma_c_w, self.window.window.up_w)
             self._clear_waiting()
         if self._live is not None:
             self._live.smooth_s = self._smooth_s
@@ -165,7 +166,7 @@ class Fusion:
 
     def add_imu(self, sample: ImuSample, C_c_i: Array | None) -> None:
         """Take a sample of an IMU in; its axes are turned to the camera's by C_c_i."""
-        if C_c_i is None:
+        if C_c_i is None or not self.config.imu.use:
             return
         try:
             arrival = self._imu_order.add(IMU, sample.stamp_ns, sample.turned(C_c_i))
@@ -203,8 +204,10 @@ class Fusion:
             found = [self._live.solve(state) for state in found]
             now = self._live.now(self.config)
             if now is not None:
-                self.state = replace(now, waited_s=self._clock() - began)
-                found.append(self.state)
+                found.append(replace(now, waited_s=self._clock() - began))
+        for state in found:
+            if self.state is None or state.stamp_ns >= self.state.stamp_ns:
+                self.state = state
         return found
 
     def predict(self, stamp_ns: int) -> Array | None:
@@ -222,7 +225,7 @@ class Fusion:
             self._clear_waiting()
             self._reader.clear()
             self._ends.clear()
-            self._came.clear()
+            self._odometry_came = None
             self.window.restart()
             self.state = None
             if self._on_reset is not None:
@@ -241,10 +244,14 @@ class Fusion:
     def _compare_clocks(self, source: str, stamp_ns: int) -> None:
         """Say where rotations and odometry both come, and their stamps are far apart."""
         now, config = self._clock(), self.config
-        self._came[source] = stamp_ns, now
-        if source == ODOMETRY or ODOMETRY not in self._came:
+        if source == ODOMETRY:
+            self._odometry_came = stamp_ns, now
+            self._compared.clear()
             return
-        stamp, moment = self._came[ODOMETRY]
+        if self._odometry_came is None or source in self._compared:
+            return  # it goes on, and odometry does not: there is a gap, or the end
+        self._compared.add(source)
+        stamp, moment = self._odometry_came
         apart = (stamp_ns - stamp) * 1e-9
         if now - moment < 0.5 and not -config.window_s < apart <= max(config.max_wait_s, 0.5):
             where = "ahead of" if apart > 0.0 else "behind"
@@ -302,7 +309,4 @@ class Fusion:
                 raise BadInput("not fused", str(error)) from None
             self._warn("not fused", str(error))
             return None
-        state = replace(state, waited_s=self._clock() - group.arrived)
-        if self.state is None or state.stamp_ns >= self.state.stamp_ns:
-            self.state = state
-        return state
+        return replace(state, waited_s=self._clock() - group.arrived)

@@ -23,7 +23,8 @@ from hydranet_ros.geometry.estimates import RelativePose, RelativeRotation
 SHORT = 0.9
 # A lone message cannot be told from the start of a gap by less than this.
 LEAST_WAIT_S = 0.05
-# So many rotations wait for odometry that comes and is behind: clocks are not set together.
+# So many rotations wait for odometry that comes and is behind, and then the oldest go: clocks are
+# not set together.
 MOST_WAITING = 1000
 
 
@@ -86,6 +87,7 @@ class OwnRates:
         while self._rotations and self._is_due(*self._rotations[0]):
             rotation, arrived = self._rotations.pop(0)
             yield from self._with(rotation, arrived)
+        del self._rotations[:-MOST_WAITING]
         yield from self._without_rotations()
 
     # --- rotations -------------------------------------------------------------------------------
@@ -100,7 +102,7 @@ class OwnRates:
         if ODOMETRY in self._absent:
             return True
         if self._clock() - max(arrived, self._heard) <= self._window.config.max_wait_s:
-            return len(self._rotations) > MOST_WAITING  # odometry comes, and is behind
+            return False  # also where odometry comes, and is behind
         self._absent.add(ODOMETRY)
         return True
 

@@ -49,6 +49,7 @@ from hydranet_ros.geometry.lie import Array
 from hydranet_ros.geometry.stamps import nearest
 
 MOST_VARIANCE = 1e6  # of a pose that is set
+BEFORE_WINDOW = "it begins before the window, which has moved on"
 DUPLICATE = "there is one of this interval already"
 
 
@@ -68,14 +69,17 @@ class SlidingWindowFusion:
         self.imu.clear()
         self._begin()
 
-    def place(self, T_w_c: Array, Sigma_c_w: Array) -> None:
-        """Go on from this pose, with the covariance of the left perturbation of its inverse."""
+    def place(self, T_w_c: Array, Sigma_c_w: Array, up_w: Array | None = None) -> None:
+        """Go on from this pose, with the covariance of the left perturbation of its inverse.
+
+        `up_w` (3,) is up in the world, where that is known.
+        """
         self._T_w_c = np.array(T_w_c, dtype=np.float64)
         variances, axes = np.linalg.eigh(0.5 * (Sigma_c_w + np.transpose(Sigma_c_w)))
-        # Rounding makes what is certain negative; beyond `LOST` there is nothing less to be known.
+        # Rounding makes what is certain negative; beyond MOST_VARIANCE nothing is known anyway.
         variances = np.clip(variances, 0.0, MOST_VARIANCE) + ORIGIN_SIGMA**2
         self._Sigma_c_w = (axes * variances) @ axes.T
-        self._up_w = None
+        self._up_w = up_w
         self._begin()
 
     def restart(self) -> None:
@@ -265,7 +269,8 @@ class SlidingWindowFusion:
         if interval[0] >= interval[1]:
             return rejection(m, "its interval is shorter than stamp_tolerance_s")
         if len(self.window) and not self._has_place(interval[0]):
-            return rejection(m, "it begins before the window, which has moved on")
+            longer = "window_s" if self.config.own_rates else "window_size"
+            return rejection(m, f"{BEFORE_WINDOW}: raise fusion.{longer}")
         if len(self.window) and not self._has_place(interval[1]):
             return rejection(m, "it ends between states that the window has moved on from")
         if (source, interval) in self._edges:

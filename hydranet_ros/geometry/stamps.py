@@ -2,11 +2,12 @@
 
 Live and offline obey these rules alike: images of a pair are matched by `StampMatcher`, messages
 of several sources are put in order by `StampOrder`, and two stamps are the same instant where
-`nearest` says so.
+`nearest` says so. `Leftovers` are messages that were on their way when a clock was set back.
 """
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
@@ -39,6 +40,8 @@ STALE_NS = 1_000_000_000
 WENT_BACK = "stamps went back"
 # So many messages in a row that agree confirm a gap, and that time went back.
 FORWARD_CONFIRMED, BACK_CONFIRMED = 2, 3
+# Stamps and the clock agree within this; no queue holds messages for longer than that.
+CLOCK_TOLERANCE_NS, LEFT_OVER_S = 1_000_000_000, 5.0
 
 
 def nearest(stamps: Iterable[int], stamp: int, tolerance_ns: int) -> int | None:
@@ -216,3 +219,38 @@ class _Source(Generic[M]):
         if len(self.steps) < FEW_STEPS:
             return UNKNOWN_HORIZON_NS
         return round(HORIZON_STEPS * median(self.steps))
+
+
+class Leftovers:
+    """What was still on its way when a clock jumped back: it must not begin a new state.
+
+    A bag that loops in simulated time leaves its last messages in the queues. After the reset they
+    would come first, and the new round would look like stamps that went back. A message is such a
+    leftover where
+
+        stamp after the last one of its topic,
+        now + CLOCK_TOLERANCE < stamp < time before the jump + CLOCK_TOLERANCE,
+
+    until the first that is none. Stamps of another clock are thus never held to be one.
+    """
+
+    def __init__(self) -> None:
+        self._newest_ns: int | None = None
+        self._span: tuple[int, int] | None = None  # of their stamps
+        self._until = 0.0
+
+    def jump(self, before_ns: int, now_ns: int) -> None:
+        """Note a jump of the clock."""
+        self._span = now_ns + CLOCK_TOLERANCE_NS, before_ns + CLOCK_TOLERANCE_NS
+        self._until = time.monotonic() + LEFT_OVER_S
+
+    def holds(self, stamp: int) -> bool:
+        """Take the next stamp of the topic in; whether its message is a leftover."""
+        if self._span is not None and self._newest_ns is not None:
+            first, last = self._span
+            in_time = time.monotonic() <= self._until
+            if in_time and max(first, self._newest_ns) < stamp < last:
+                return True
+            self._span = None
+        self._newest_ns = stamp
+        return False

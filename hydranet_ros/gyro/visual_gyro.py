@@ -190,7 +190,7 @@ class VisualGyro:
                 f"weights of preset {preset!r} have no canonical grid: use those of 'default'"
             )
         self._grid = grid
-        self._compare: Comparison | None = None
+        self._compare: tuple[FlowConfig, Comparison] | None = None  # made for these settings
         self._last: Frame | None = None
         self._memory = self._new_memory()
         self._chain: RelativeRotation | None = None  # of steps since the reference
@@ -222,10 +222,7 @@ class VisualGyro:
     def apply(self, config: GyroConfig) -> None:
         """Go on with other settings that are live; the last image stays."""
         changed = config.memory != self.config.memory
-        flow = config.flow != self.config.flow
         self.config = config
-        if flow:
-            self._compare = None
         if changed:
             self._memory = self._new_memory()
 
@@ -340,16 +337,14 @@ class VisualGyro:
         return share >= self.config.min_textured_share
 
     def _comparison(self, image_shape: tuple[int, int]) -> Comparison:
-        compare = self._compare  # settings may arrive in another thread meanwhile
-        if compare is None or compare.image_shape != image_shape:
-            left = self.camera.left if isinstance(self.camera, StereoCamera) else self.camera
-            grid = self._grid.covering(left, image_shape)
-            config = self.config
-            compare = self._new_comparison(left, image_shape, grid)
-            if config is self.config:  # else it is made anew with the next image
-                self._compare = compare
-            shape = grid.rows, grid.columns
-            _predict_nothing(self.predictor, self.config.both_flows, shape)
+        flow, made = self.config.flow, self._compare  # others may arrive in a thread meanwhile
+        if made is not None and made[0] == flow and made[1].image_shape == image_shape:
+            return made[1]
+        left = self.camera.left if isinstance(self.camera, StereoCamera) else self.camera
+        grid = self._grid.covering(left, image_shape)
+        compare = self._new_comparison(left, image_shape, grid)
+        self._compare = flow, compare
+        _predict_nothing(self.predictor, self.config.both_flows, (grid.rows, grid.columns))
         return compare
 
     def _new_comparison(

@@ -16,6 +16,7 @@ from rclpy.impl.rcutils_logger import RcutilsLogger
 from hydranet_ros.fusion.arrival import DEGREES_OF_FREEDOM
 from hydranet_ros.fusion.edges import FusedState, scales
 from hydranet_ros.geometry.estimates import RelativeRotation
+from hydranet_ros.geometry.stamps import Leftovers
 from hydranet_ros.ros.qos import QualityConfig
 
 if TYPE_CHECKING:
@@ -99,6 +100,7 @@ class SubscriptionMonitor:
 
     def __init__(self, topic: str, quality: QualityConfig, latched: bool = False) -> None:
         self.topic, self.quality, self._latched = topic, quality, latched
+        self.leftovers = Leftovers()
         self.received = 0
         self.restart()
 
@@ -203,8 +205,10 @@ class FusionHealth:
         for source, value in state.nis.items():
             self._nis.setdefault(source, deque(maxlen=RECENT_NIS)).append(value)
 
-    def values(self, state: FusedState) -> dict[str, str]:
+    def values(self, state: FusedState | None) -> dict[str, str]:
         """For diagnostics: NIS per source (about its degrees of freedom), sigmas, bias."""
+        if state is None:
+            return {}
         sigma = np.sqrt(np.diag(state.Sigma_c_w))
         values = {
             "sigma position (m)": f"{sigma[:3].max():.3f}",

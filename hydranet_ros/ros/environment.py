@@ -10,6 +10,7 @@ sent, which for small messages, such as a camera_info, is every three seconds.
 from __future__ import annotations
 
 import difflib
+import json
 import os
 import random
 import re
@@ -106,6 +107,15 @@ def together_command(
         parameters |= {f"{name}:{key}": value for key, value in given.items()}
         remaps |= {f"{name}:{old}": new for old, new in moved.items()}
     return node_command("hydranet_all", parameters, remaps)
+
+
+def together_parameters(nodes: Mapping[str, Mapping[str, Value]]) -> str:
+    """A file of parameters for hydranet_all and its nodes, in any namespace.
+
+    `-p NODE:KEY:=VALUE` is for a node in the root alone. As JSON every text is quoted.
+    """
+    values: dict[str, Mapping[str, Value]] = {"hydranet_all": {"nodes": list(nodes)}, **nodes}
+    return json.dumps({f"/**/{name}": {"ros__parameters": each} for name, each in values.items()})
 
 
 def _yaml(value: Value) -> str:

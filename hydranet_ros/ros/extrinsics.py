@@ -12,7 +12,6 @@ from typing import Any, Literal
 
 import numpy as np
 from geometry_msgs.msg import Pose, PoseWithCovarianceStamped
-from rclpy.node import Node
 from rclpy.time import Time
 
 from hydranet_ros.errors import BadInput, HydraNetError
@@ -20,6 +19,7 @@ from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.estimates import change_frame
 from hydranet_ros.geometry.lie import Array
 from hydranet_ros.ros.conversions import pose_estimate, pose_matrix
+from hydranet_ros.ros.lifecycle import ManagedNode
 from hydranet_ros.settings import Configuration, setting
 
 try:
@@ -85,29 +85,30 @@ class SteadyName:
     """The frame_id of a camera: a lone other one is a wrong message, not another mounting."""
 
     def __init__(self) -> None:
+        self.name = ""
         self.clear()
 
     def clear(self) -> None:
-        """Any name may come next."""
-        self.name, self._other, self._count = "", "", 0
+        """Any name may come next; until then it is the last one."""
+        self._steady, self._other, self._count = False, "", 0
 
     def take(self, name: str) -> str:
         """The name, a BadInput where it is another than before; after some in a row it is new."""
-        if name != self.name and self.name:
+        if name != self.name and self._steady:
             self._count = self._count + 1 if name == self._other else 1
             self._other = name
             if self._count < NAME_CONFIRMED:
                 raise BadInput(
                     "frames", f"frame_id {name[:50]!r} instead of {self.name!r}: not used"
                 )
-        self.name, self._count = name, 0
+        self.name, self._steady, self._count = name, bool(name), 0
         return name
 
 
 class Extrinsics:
     """T_b_c of any frame b that the camera is fixed to."""
 
-    def __init__(self, node: Node, config: FramesConfig) -> None:
+    def __init__(self, node: ManagedNode[Any], config: FramesConfig) -> None:
         self._config, self._node, self._assumed = config, node, False
         self._known: dict[tuple[str, str], Array] = {}
         self._buffer: Any = None
@@ -118,7 +119,8 @@ class Extrinsics:
                     "it, or use 'parameter' with frames.base_from_camera"
                 )
             self._buffer = tf2_ros.Buffer()
-            self._listener = tf2_ros.TransformListener(self._buffer, node)
+            # The node would keep the listener, and every one before it.
+            node.when_closed(tf2_ros.TransformListener(self._buffer, node).unregister)
 
     def camera_in(self, base: str, camera: str) -> Array:
         """T_b_c; a BadInput where it is not known."""

@@ -69,7 +69,8 @@ class FusionNode(ManagedNode[FusionNodeConfig]):
     def reset(self, reason: str) -> None:
         """Begin at the origin."""
         self._fusion.reset()
-        self._camera, self._child = SteadyName(), SteadyName()
+        self._camera.clear()
+        self._child.clear()
         self._forget()
 
     def _restarted(self, reason: str) -> None:
@@ -127,8 +128,7 @@ class FusionNode(ManagedNode[FusionNodeConfig]):
 
     def diagnostics(self) -> dict[str, str]:
         """Consistency, bias, and how sure the pose is."""
-        state, waiting = self._fusion.state, {"waiting": str(self._fusion.waiting)}
-        return waiting if state is None else waiting | self._health.values(state)
+        return {"waiting": str(self._fusion.waiting)} | self._health.values(self._fusion.state)
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:

@@ -13,6 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from rclpy.clock import TimeJump
+
 from hydranet_ros.ros.fusion_node import FusionNode
 from hydranet_ros.ros.hydranet_node import HydraNetNode
 from hydranet_ros.ros.lifecycle import ManagedNode, NodeConfig
@@ -54,6 +56,9 @@ class HydraNetAll(ManagedNode[AllConfig]):
         for node in self.members:
             if node.active:
                 node.request_reset(reason)
+
+    def _clock_jumped(self, jump: TimeJump) -> None:
+        """Each of the others hears the clock itself."""
 
     def diagnostics(self) -> dict[str, str]:
         """Who is in this process."""

@@ -40,7 +40,7 @@ from hydranet_ros.ros.image_topics import (
     RgbdConfig,
 )
 from hydranet_ros.ros.lifecycle import ManagedNode
-from hydranet_ros.ros.qos import camera_info_topic
+from hydranet_ros.ros.qos import NEVER_S, camera_info_topic
 
 # What bad data raises in the core; anything else is a fault of ours, and ends the node.
 DATA_ERRORS = (HydraNetError, ValueError, ArithmeticError, RuntimeError, cv2.error)
@@ -118,7 +118,7 @@ class ImageInput:
         for side, (image, info) in enumerate(topics):
             name = camera_info_topic(node, image, info)
             # Depth of the image's pixels comes without a calibration: its silence is no fault.
-            quality = replace(config, silence_s=1e9) if self._has_depth and side else config
+            quality = replace(config, silence_s=NEVER_S) if self._has_depth and side else config
             self._topics.append(InfoTopic(node, quality, name, self._info_callback(side)))
         for side, (image, _) in enumerate(topics):
             self._topics.append(ImageTopic(node, config, image, self._image_callback(side)))

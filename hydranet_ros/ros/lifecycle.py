@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
-from rclpy.clock import Clock, JumpThreshold, TimeJump
+from rclpy.clock import Clock, ClockChange, JumpThreshold, TimeJump
 from rclpy.clock_type import ClockType
 from rclpy.duration import Duration
 from rclpy.impl.implementation_singleton import rclpy_implementation
@@ -23,6 +23,7 @@ from rclpy.qos import QoSProfile
 from std_srvs.srv import Trigger
 
 from hydranet_ros.errors import BadInput, HydraNetError
+from hydranet_ros.ros.conversions import stamp_ns
 from hydranet_ros.ros.diagnostics import (
     Productivity,
     SubscriptionMonitor,
@@ -32,12 +33,11 @@ from hydranet_ros.ros.diagnostics import (
     resident_mb,
 )
 from hydranet_ros.ros.parameters import Parameters
-from hydranet_ros.ros.qos import LATCHED, OUTPUT, QualityConfig, publishers_of
+from hydranet_ros.ros.qos import LATCHED, OUTPUT, QualityConfig, greeting, publishers_of
 from hydranet_ros.ros.sharing import SharedSubscription, SharedSubscriptions
 from hydranet_ros.settings import Configuration, setting
 
 RCLError = rclpy_implementation.RCLError
-NEVER_S = 1e9  # as silence_s: of topics whose silence is no fault
 PERIOD_S = 1.0  # of diagnostics, and of looking for silent topics
 
 
@@ -95,6 +95,7 @@ class ManagedNode(LifecycleNode, Generic[Config]):
         self._settings = Parameters(self, kind, self._apply, lambda: self.configured)
         self._open_subscriptions: dict[SharedSubscription, SubscriptionMonitor] = {}
         self._open_publishers: list[Any] = []
+        self._others_to_close: list[Callable[[], None]] = []
         self._diagnostics = self.create_publisher(DiagnosticArray, "/diagnostics", OUTPUT)
         self.create_service(Trigger, "~/reset", self._reset_service)
         # By the steady clock: simulated time may stand still, and then a node must say so.
@@ -143,12 +144,16 @@ class ManagedNode(LifecycleNode, Generic[Config]):
         With `latched` messages that were published before come too, from those who keep them.
         """
         monitor = SubscriptionMonitor(self.resolve_topic_name(topic), quality, latched)
+        leftovers = monitor.leftovers
 
         def receive(message: Any) -> None:
             monitor.receive()
-            if quality.silence_s < NEVER_S and quality.expected_from_start:
+            if quality.is_work:
                 self.productivity.hear()
-            if self.active or latched:
+            header = None if latched else getattr(message, "header", None)
+            if header is not None and leftovers.holds(stamp_ns(header.stamp)):
+                self.warn("before the jump", f"{monitor.topic}: of before the clock jumped")
+            elif self.active or latched:
                 self.guard(callback, message, monitor.topic)
 
         profile = LATCHED if latched else quality.profile
@@ -168,9 +173,16 @@ class ManagedNode(LifecycleNode, Generic[Config]):
         except BadInput as error:
             self.warn(f"{topic}: {error.kind}", f"{topic}: {error}")
 
-    def advertise(self, kind: type[Any], topic: str, profile: QoSProfile = OUTPUT) -> Any:
-        """A publisher that is silent while the node is not active."""
-        publisher = self.create_lifecycle_publisher(kind, topic, profile)
+    def advertise(
+        self,
+        kind: type[Any],
+        topic: str,
+        profile: QoSProfile = OUTPUT,
+        greet: Callable[[], None] | None = None,
+    ) -> Any:
+        """A publisher that is silent while the node is not active; `greet` at each subscriber."""
+        events = greeting(greet) if greet is not None else None
+        publisher = self.create_lifecycle_publisher(kind, topic, profile, event_callbacks=events)
         self._open_publishers.append(publisher)
         return publisher
 
@@ -194,8 +206,9 @@ class ManagedNode(LifecycleNode, Generic[Config]):
             self._close()
             return TransitionCallbackReturn.FAILURE
         except Exception:
-            # rclpy would swallow it without a word.
+            # rclpy would swallow it without a word, and the node is unconfigured again.
             self.get_logger().fatal(traceback.format_exc())
+            self._close()
             raise
         return super().on_configure(state)
 
@@ -233,13 +246,19 @@ class ManagedNode(LifecycleNode, Generic[Config]):
             for worker in self.workers:
                 worker.stop()
 
+    def when_closed(self, close: Callable[[], None]) -> None:
+        """Close something else with the topics."""
+        self._others_to_close.append(close)
+
     def _close(self) -> None:
+        for close in self._others_to_close:
+            close()
         for subscription in self._open_subscriptions:
             subscription.close()
         for publisher in self._open_publishers:
             self.destroy_lifecycle_publisher(publisher)
         self._open_subscriptions, self._open_publishers = {}, []
-        self.workers = []
+        self._others_to_close, self.workers = [], []
         self.configured = False
 
     def end(self) -> None:
@@ -274,6 +293,10 @@ class ManagedNode(LifecycleNode, Generic[Config]):
         if self.active:
             by = f"{jump.delta.nanoseconds * 1e-9:.3f} s"
             self.warn("clock jumped", f"the clock jumped by {by}: state is cleared")
+            if jump.clock_change == ClockChange.ROS_TIME_NO_CHANGE:
+                now_ns = self.get_clock().now().nanoseconds
+                for monitor in self._open_subscriptions.values():
+                    monitor.leftovers.jump(now_ns - jump.delta.nanoseconds, now_ns)
             self.request_reset("the clock jumped")
 
     def _look_after_itself(self) -> None:
@@ -306,16 +329,9 @@ class ManagedNode(LifecycleNode, Generic[Config]):
             return [(DiagnosticStatus.WARN, "not active")]
         news = [f"{count} x {kind}" for kind, count in self.warn.news().items()]
         found = [(DiagnosticStatus.WARN, text) for text in self._silent_topics() + inputs + news]
-        patience_s = max(
-            (
-                monitor.quality.silence_s
-                for monitor in self._open_subscriptions.values()
-                if monitor.quality.silence_s < NEVER_S
-            ),
-            default=5.0,
-        )
-        hears = bool(self._open_subscriptions)  # else there is nothing to work on
-        idle = self.productivity.problem(patience_s) if hears else None
+        qualities = [monitor.quality for monitor in self._open_subscriptions.values()]
+        patience_s = [quality.silence_s for quality in qualities if quality.is_work]
+        idle = self.productivity.problem(max(patience_s)) if patience_s else None
         return found if idle is None else [idle, *found]
 
     def _silent_topics(self) -> list[str]:

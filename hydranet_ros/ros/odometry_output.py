@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from geometry_msgs.msg import PoseStamped, TransformStamped
 from nav_msgs.msg import Odometry, Path
+from rclpy.qos import QoSProfile
 from visualization_msgs.msg import Marker, MarkerArray
 
 from hydranet_ros.errors import HydraNetError
@@ -22,14 +23,13 @@ from hydranet_ros.geometry.odometer import LOST_VARIANCE
 from hydranet_ros.ros import conversions
 from hydranet_ros.ros.extrinsics import FramesConfig
 from hydranet_ros.ros.lifecycle import ManagedNode
-from hydranet_ros.ros.qos import ReliableConfig
+from hydranet_ros.ros.qos import LATCHED, NEVER_S, ReliableConfig
 from hydranet_ros.settings import Configuration, section, setting
 
 try:
-    import tf2_ros
     from tf2_msgs.msg import TFMessage
 except ImportError:  # not with the wheels
-    tf2_ros = TFMessage = None
+    TFMessage = None
 
 SIGMAS = 3.0
 LEAST_SIZE_M = 0.02  # a smaller ellipsoid is not seen
@@ -82,16 +82,20 @@ class OdometryOutput:
         )
         self._broadcast: Broadcast | None = None
         if fused is not None and (fused.publish_tf or fused.tf_if_nobody):
-            if tf2_ros is None:
+            if TFMessage is None:
                 name = "publish_tf" if fused.publish_tf else "tf_if_nobody"
                 raise HydraNetError(
-                    f"parameter output.{name} is true and tf2_ros is not installed: install it"
+                    f"parameter output.{name} is true and tf2_msgs is not installed: install it"
                 )
-            send = tf2_ros.TransformBroadcaster(node).sendTransform
-            self._broadcast = Broadcast(send, frames.base, node.get_logger().info)
+            sent = node.advertise(TFMessage, "/tf", QoSProfile(depth=100))
+            self._broadcast = Broadcast(
+                lambda each: node.publish(sent, TFMessage(transforms=[each])),
+                frames.base,
+                node.get_logger().info,
+            )
             if not fused.publish_tf:
                 hear = self._broadcast.hear
-                quality = ReliableConfig(silence_s=1e9)  # nobody need broadcast
+                quality = ReliableConfig(silence_s=NEVER_S)  # nobody need broadcast
                 node.subscribe(TFMessage, "/tf", lambda m: hear(m.transforms), quality)
 
     def clear(self) -> None:
@@ -166,11 +170,15 @@ class Broadcast:
 
 
 class PathPublisher:
-    """Collect the poses of odometry, and publish them as a path: bounded, and not too often."""
+    """Collect the poses of odometry, and publish them as a path: bounded, and not too often.
+
+    Whoever subscribes has it at once, also after the last pose. Without a subscriber it costs
+    nothing.
+    """
 
     def __init__(self, node: ManagedNode[Any], topic: str, config: PathConfig) -> None:
         self._node, self.config = node, config
-        self._publisher = node.advertise(Path, topic)
+        self._publisher = node.advertise(Path, topic, LATCHED, self._publish)
         self._poses: deque[PoseStamped] = deque(maxlen=config.poses)
         self._published = 0.0
 
@@ -185,8 +193,12 @@ class PathPublisher:
         due = now - self._published >= self.config.period_s
         if due and self._publisher.get_subscription_count():
             self._published = now
-            path = Path(header=message.header, poses=list(self._poses))
-            self._node.publish(self._publisher, path)
+            self._publish()
+
+    def _publish(self) -> None:
+        poses = list(self._poses)  # a worker may add to it
+        if poses:
+            self._node.publish(self._publisher, Path(header=poses[-1].header, poses=poses))
 
 
 def ellipsoid(message: Odometry) -> MarkerArray:

@@ -36,6 +36,7 @@ from hydranet_ros.datasets.bag_messages import (
 from hydranet_ros.datasets.source import STREET, is_bag, open_source
 from hydranet_ros.errors import FileError, HydraNetError
 from hydranet_ros.ros.conversions import message_class, stamp_ns, time_message
+from hydranet_ros.ros.qos import LATCHED, greeting
 
 # So deep that a slow subscriber does not make a fast one lose the end.
 DEPTH = 1000
@@ -261,8 +262,8 @@ def answering(node: Node) -> Iterator[None]:
 
 # --- the true path, for RViz ---------------------------------------------------------------------
 
-# A path is sent whole each time: not with every pose.
-EVERY, MOST_POSES = 10, 5000
+# A path is sent whole each time: not with every pose, and not all the time.
+EVERY, PERIOD_S, MOST_POSES = 10, 0.2, 5000
 
 
 class TruthPath:
@@ -271,26 +272,43 @@ class TruthPath:
     def __init__(self, node: Node, playlist: Playlist) -> None:
         named = (t for t, k in playlist.types.items() if k == ODOMETRY and "ground_truth" in t)
         self._topic = next(named, None)
-        self._path = Path()
-        self._publisher = None
+        self._poses: list[PoseStamped] = []
+        self._begin(0)
+        self._publisher: Publisher[Path] | None = None
         if self._topic is not None:
-            self._publisher = node.create_publisher(Path, "ground_truth/path", 10)
+            self._publisher = node.create_publisher(
+                Path, "ground_truth/path", LATCHED, event_callbacks=greeting(self._publish)
+            )
+
+    def _begin(self, stamp: int) -> None:
+        self._poses.clear()
+        self._count, self._stride, self._newest_ns, self._published = 0, 1, stamp, -PERIOD_S
 
     def add(self, message: Message) -> None:
         """Take a pose in, if the message is one; a new path when time goes back."""
         if self._publisher is None or message.topic != self._topic:
             return
         truth: Odometry = deserialize_message(message.data, Odometry)
-        poses = self._path.poses
-        if poses and stamp_ns(poses[-1].header.stamp) >= stamp_ns(truth.header.stamp):
-            poses.clear()
-        poses.append(PoseStamped(header=truth.header, pose=truth.pose.pose))
-        if len(poses) >= MOST_POSES:  # every other one: as long, half as dense
-            del poses[1::2]
-        self._path.header = truth.header
-        due = len(poses) % max(EVERY, len(poses) // 20) == 1
+        stamp = stamp_ns(truth.header.stamp)
+        if stamp <= self._newest_ns:
+            self._begin(stamp)
+        self._newest_ns = stamp
+        if self._count % self._stride == 0:
+            self._poses.append(PoseStamped(header=truth.header, pose=truth.pose.pose))
+        if len(self._poses) > MOST_POSES:  # every other one: as long, half as dense
+            self._poses, self._stride = self._poses[::2], 2 * self._stride
+        self._count += 1
+        now = time.monotonic()
+        due = self._count % EVERY == 1 and now - self._published >= PERIOD_S
         if due and self._publisher.get_subscription_count():
-            self._publisher.publish(self._path)
+            self._published = now
+            self._publish()
+
+    def _publish(self) -> None:
+        poses = list(self._poses)  # another thread may add to it
+        if poses and self._publisher is not None:
+            with suppress(RCLError):  # the next one is as good
+                self._publisher.publish(Path(header=poses[-1].header, poses=poses))
 
 
 # --- what is played: the messages of a bag as they are, or those made of other sources -----------

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+from rclpy.event_handler import PublisherEventCallbacks
 from rclpy.node import Node, NodeNameNonExistentError
 from rclpy.qos import (
     DurabilityPolicy,
@@ -29,6 +30,7 @@ LATCHED = QoSProfile(
     durability=DurabilityPolicy.TRANSIENT_LOCAL,
 )
 COMPRESSED, COMPRESSED_DEPTH = "/compressed", "/compressedDepth"
+NEVER_S = 1e9  # as silence_s: of topics whose silence is no fault
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,11 @@ class QualityConfig(Configuration):
 
     expected_from_start: ClassVar[bool] = True
     """Whether silence before the first message is a fault, too."""
+
+    @property
+    def is_work(self) -> bool:
+        """Whether estimates must come out while such messages come in."""
+        return self.expected_from_start and self.silence_s < NEVER_S
 
     @property
     def profile(self) -> QoSProfile:
@@ -66,7 +73,17 @@ class ReliableConfig(QualityConfig):
 
 
 # Of topics that somebody uses once in a while: their silence is no fault.
-REQUESTS = ReliableConfig(depth=10, silence_s=1e9)
+REQUESTS = ReliableConfig(depth=10, silence_s=NEVER_S)
+
+
+def greeting(greet: Callable[[], None]) -> PublisherEventCallbacks:
+    """Call back when a subscriber has come."""
+
+    def matched(event: Any) -> None:
+        if event.current_count_change > 0:
+            greet()
+
+    return PublisherEventCallbacks(matched=matched)
 
 
 # --- who publishes -------------------------------------------------------------------------------

@@ -60,8 +60,8 @@ class _Channel:
 class SharedSubscriptions:
     """The subscriptions of a process, by topic, type and quality of service.
 
-    A subscription belongs to the first node that asks for it, or to `owner`, who lives as long as
-    all of them.
+    A subscription belongs to `owner`, who lives as long as all of them, or to the first node that
+    asks for it: without an owner, or where remaps of that node alone apply.
     """
 
     def __init__(self, owner: Node | None = None) -> None:
@@ -83,16 +83,19 @@ class SharedSubscriptions:
         key = kind, name, *(str(getattr(profile, each)) for each in _QUALITIES)
         channel = self._channels.get(key)
         if channel is None or not channel.is_open:
-            if self._owner is None:
-                channel = _Channel(node, kind, topic, profile)
-            else:
-                # A full name would be remapped once more.
-                own = self._owner.resolve_topic_name(topic) == name
-                channel = _Channel(self._owner, kind, topic if own else name, profile)
-            self._channels[key] = channel
+            holder, known_as = self._holder(node, topic, name)
+            channel = self._channels[key] = _Channel(holder, kind, known_as, profile)
         member = SharedSubscription(channel, callback)
         channel.members.append(member)
         return member
+
+    def _holder(self, node: Node, topic: str, name: str) -> tuple[Node, str]:
+        """Who subscribes, and by which name: a full name is remapped once more."""
+        if self._owner is not None:
+            for each in (topic, name):
+                if self._owner.resolve_topic_name(each) == name:
+                    return self._owner, each
+        return node, topic
 
     def decoded(self, message: Any, decode: Callable[[], Decoded]) -> Decoded:
         """`decode()`, or what it gave when another node asked for this very message."""

@@ -102,6 +102,23 @@ def test_a_simulated_imu_makes_it_better_and_its_bias_is_a_file(
     assert written["imu_bias_z_deg_s"]["sigma"] == pytest.approx(found["sigma"], abs=1e-5)
 
 
+def test_an_imu_of_another_time_is_refused(fuse, drive: str, tmp_path: Path) -> None:
+    imu = tmp_path / "imu.csv"
+    imu.write_text("".join(f"{1e6 + 0.01 * i:.2f},0,0,0,0,-9.81,0\n" for i in range(9)))
+    code, out, err = fuse(drive, "--imu", str(imu))
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "imu.csv: is of 1000000.000 to 1000000.080 s, the frames of 0.000 to 6.000 s" in err
+
+
+def test_wheels_are_held_to_the_ground(fuse, tmp_path: Path) -> None:
+    """They measure neither height nor roll and pitch: the motions are surer where these are."""
+    Sigma = np.diag([0.01, 3.0, 0.01, 0.3, 2e-3, 0.3]) ** 2
+    path = saved(tmp_path, Sigma_21_vo=np.tile(Sigma, (STEPS, 1, 1)))
+    arguments = (path, "--odometry", "wheels", "--vo-only", "--json", "--set")
+    held, free = (figures(fuse(*arguments, f"planar={planar}")) for planar in ("true", "false"))
+    assert held["fused"]["nll"] < free["fused"]["nll"] - 5.0
+
+
 def test_the_track_of_wheels_is_written_for_the_robot(fuse, drive: str, tmp_path: Path) -> None:
     out = tmp_path / "out"
     arguments = ("--odometry", "wheels", "--rotation", "gyro", "--json", "--out", str(out))

@@ -303,6 +303,17 @@ def test_rotations_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert "\033" not in "".join(lines)  # no colours but on a terminal
 
 
+def test_an_imu_of_another_time_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    imu = tmp_path / "imu.csv"
+    imu.write_text("".join(f"{1e6 + 0.01 * i:.2f},0,0,0,0,0,9.81\n" for i in range(9)))
+    assert cli.main(["run", "--frames", "2", "--imu", str(imu)]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert "the frames of 0.000 to 0.100 s: their clocks differ" in err
+
+
 def test_what_the_network_lacks_is_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -35,6 +35,15 @@ def test_nanoseconds_and_metres(tmp_path: Path) -> None:
     np.testing.assert_allclose(samples[0].acceleration, [0.0, 0.0, 9.8])
 
 
+def test_nanoseconds_as_numpy_writes_them(tmp_path: Path) -> None:
+    """They are rounded to what a float holds."""
+    stamps = [1403636628763555584, 1403636628768555584]
+    np.savetxt(tmp_path / "imu.csv", [[stamp, 0, 0, 1, 0, 0, 9.8] for stamp in stamps])
+    assert (tmp_path / "imu.csv").read_text().startswith("1.403636628763555584e+18")
+    found = [sample.stamp_ns for sample in read_imu(tmp_path / "imu.csv", np.eye(3))]
+    np.testing.assert_allclose(found, stamps, rtol=0.0, atol=256)
+
+
 @pytest.mark.parametrize(
     "text",
     ["", "1.0,1,2,3,0,0,1\n", "1.0,1,2\n2.0,1,2\n", "a,b\n", "1,nan,0,0,0,0,1\n2,0,0,0,0,0,1\n"],

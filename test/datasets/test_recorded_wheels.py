@@ -18,7 +18,7 @@ def of_base(motion) -> np.ndarray:
 
 
 def test_counts_of_wheels(tmp_path: Path) -> None:
-    """Ten counts forward, then a turn to the left on the spot; a doubled stamp is left out."""
+    """Ten counts forward, then a turn to the left on the spot; the last stamp is doubled."""
     file = tmp_path / "wheel.csv"
     file.write_text(
         "# t,FR,FL,RR,RL\n1.0,0,0,0,0\n1.025,10,10,10,10\n1.05,5,-5,5,-5\n1.05,9,9,9,9\n"
@@ -36,6 +36,17 @@ def test_counts_of_wheels(tmp_path: Path) -> None:
     assert sigmas[1] > 0.5, "nothing is known of up and down"
     assert sigmas[4] < 2e-3
     assert sigmas[3] > 0.05
+
+
+def test_what_rows_with_a_doubled_stamp_count_is_in_the_next(tmp_path: Path) -> None:
+    rows = [f"{stamp},10,12,10,12" for stamp in (1.0, 1.1, 1.1, 1.05, 1.2, 1.3, 1.3, 1.4)]
+    (tmp_path / "wheel.csv").write_text("\n".join(rows))
+    motions = read_odometry(tmp_path / "wheel.csv", WheelsConfig())
+    assert [m.stamp_2_ns // 10**6 for m in motions] == [1100, 1200, 1300, 1400]
+    ways = [np.linalg.norm(of_base(m)[:3]) / (11 * 0.00222) for m in motions]
+    np.testing.assert_allclose(ways, [1.0, 3.0, 1.0, 2.0])
+    turns = [of_base(m)[5] for m in motions]
+    np.testing.assert_allclose(turns, np.array([1.0, 3.0, 1.0, 2.0]) * -2 * 0.00222 / 0.75)
 
 
 @pytest.mark.parametrize("numbers", [0, 21, 36])
@@ -66,6 +77,7 @@ def test_poses_with_and_without_covariances(tmp_path: Path, numbers: int) -> Non
         ("a.csv", "1,0,0,0,0\n2,inf,0,0,0\n", "line 2"),
         ("a.txt", "1 0 0 0 0 0 0 0\n2 0 0 0 0 0 0 1\n", "quaternion"),
         ("a.txt", "1 0 0 0 0 0 0 1\n2 0 0 0 0 0 0 1 5\n", "9 numbers"),
+        ("a.txt", f"1 0 0 0 0 0 0 1\n2 0 0 0 0 0 0 1{' 0' * 21}\n", "ends at 2.000 s: Sigma"),
     ],
 )
 def test_files_that_are_none(tmp_path: Path, name: str, text: str, said: str) -> None:

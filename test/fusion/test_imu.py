@@ -289,6 +289,96 @@ def test_gravity_holds_roll_and_pitch() -> None:
     assert found["auto"] < 0.4 * found["off"]
 
 
+@pytest.mark.parametrize("apart_s", [1000, -1000])
+def test_an_imu_of_another_time_tells_nothing_of_the_gyro(apart_s: int) -> None:
+    """Its scale is as well known as without an IMU."""
+    sigmas = []
+    for with_imu in (True, False):
+        robot = with_clock_apart(Robot(), apart_s * 1000 * MS)
+        robot.drive(0.5, 1.0, imu=with_imu)
+        assert robot.state is not None
+        assert robot.state.Sigma_scales is not None
+        sigmas.append(np.sqrt(robot.state.Sigma_scales[0, 0]))
+    assert sigmas[0] == pytest.approx(sigmas[1], rel=0.01)
+
+
+def with_clock_apart(robot: Robot, apart_ns: int) -> Robot:
+    """The IMU has a clock of its own."""
+    add = robot.fusion.add_imu
+
+    def shifted(sample: ImuSample, C: np.ndarray | None) -> None:
+        add(replace(sample, stamp_ns=sample.stamp_ns + apart_ns), C)
+
+    robot.fusion.add_imu = shifted  # type: ignore[method-assign]
+    return robot
+
+
+def listened(robot: Robot) -> list[tuple[str, str]]:
+    """What the fusion will warn of."""
+    said: list[tuple[str, str]] = []
+    robot.fusion._warn = lambda kind, text: said.append((kind, text))
+    return said
+
+
+def test_one_imu_stamp_in_the_future_does_not_end_the_imu() -> None:
+    robot = Robot()
+    said = listened(robot)
+    robot.drive(0.5, 0.5, 0.2)
+    late = ImuSample(robot.time + 3600 * 1000 * MS, np.zeros(3))
+    robot.fusion.add_imu(late, np.eye(3))
+    robot.drive(0.5, 0.5, 0.2)
+    samples = robot.fusion.window.imu
+    assert samples.turn(robot.time - 400 * MS, robot.time, BIAS) is not None
+    assert said == [("imu", f"sample at {late.stamp_ns} ns is not used: a lone stamp")]
+
+
+def test_imu_stamps_that_go_back_are_said_and_used_from_there() -> None:
+    robot = Robot()
+    said = listened(robot)
+    robot.drive(0.5, 0.5, 0.2)
+    robot = with_clock_apart(robot, -400 * MS)
+    robot.drive(0.3, 0.5, 0.2)
+    now = robot.time - 400 * MS
+    samples = robot.fusion.window.imu
+    assert samples.turn(now - 200 * MS, now, BIAS) is not None
+    assert samples.turn(now, now + 50 * MS, BIAS) is None, "what was there before is void"
+    assert [kind for kind, _ in said] == ["imu"]
+    assert "went back" in said[0][1]
+
+
+def test_a_setting_leaves_the_vertical_as_it_was_found() -> None:
+    robot = Robot()
+    robot.drive(1.0)
+    up_w = robot.fusion.window.window.up_w
+    assert up_w is not None
+    config = robot.fusion.config
+    calibration = replace(config.calibration, wheels=False)
+    robot.fusion.apply(replace(config, calibration=calibration))
+    robot.drive(0.1)
+    np.testing.assert_array_equal(robot.fusion.window.window.up_w, up_w)
+
+
+@pytest.mark.parametrize(
+    "variances",
+    [[0.25, 0.25, -5e-10, 0.0, 0.0, 0.07], [1e12] * 6],
+    ids=["negative by rounding", "not known at all"],
+)
+def test_a_pose_is_set_with_any_covariance(variances: list[float]) -> None:
+    robot = Robot()
+    said = listened(robot)
+    robot.drive(0.5, 1.0, 0.1)
+    placed, robot.states = robot.T_w_c, []
+    robot.fusion.set_pose(placed, np.diag(variances))
+    robot.drive(1.0, 1.0, 0.1)
+    assert len(robot.states) > 50
+    assert said == []
+    for state in robot.states:
+        assert np.linalg.eigvalsh(state.Sigma_c_w)[0] > 0.0
+    assert np.linalg.norm(robot.states[-1].T_w_c[:3, 3] - robot.T_w_c[:3, 3]) < 0.1
+    sigmas = np.sqrt(np.diagonal(robot.states[-1].Sigma_c_w))
+    assert (sigmas > 0.9 * np.sqrt(np.clip(variances, 0.0, 1e4))).all()
+
+
 def test_an_imu_that_comes_late_is_used_from_then_on() -> None:
     robot = Robot()
     robot.drive(2.0, 0.4, 0.3, imu=False)

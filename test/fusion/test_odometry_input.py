@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -74,6 +75,22 @@ def test_covariances_are_read_axis_by_axis(
     else:
         assert sigmas[2] > 1.0
         assert sigmas[3:5].min() > 0.2
+
+
+def test_a_covariance_that_is_singular_seen_from_the_camera_is_refused() -> None:
+    """What the base turns moves a camera before it: of its motion the base's is 1e-15."""
+    fusion = Fusion(odometry=OdometryInputConfig(covariance="pose_accumulated"))
+    T_b_c = lie.se3_exp([1.5, 0.1, 1.2, 0.0, 0.0, 0.0])
+    unsure = np.diag([1e-15] * 3 + [1.0] * 3)
+    samples = [replace(each, Sigma_b_w=np.zeros((6, 6))) for each in drive(4, rate_hz=1.0)]
+    fusion.add_odometry(samples[0], T_b_c)
+    with pytest.raises(BadInput, match=r"seen from the camera.*not positive definite") as error:
+        fusion.add_odometry(replace(samples[1], Sigma_b_w=unsure), T_b_c)
+    assert error.value.kind == "covariance"
+    for sample in (samples[2], replace(samples[3], Sigma_b_w=np.eye(6) * 1e-4)):
+        with suppress(BadInput):
+            fusion.add_odometry(sample, T_b_c)
+    assert fusion.passed(samples[3].stamp_ns)[-1].stamp_ns == samples[3].stamp_ns
 
 
 @pytest.mark.parametrize("rate_hz", [10.0, 50.0, 100.0])

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import numpy as np
 import pytest
 
+from hydranet_ros.fusion import rates
 from hydranet_ros.fusion.config import FusionConfig
 from hydranet_ros.fusion.edges import FusedState
 from hydranet_ros.fusion.fusion import Fusion
@@ -67,6 +69,11 @@ class Robot:
         index = round(state.stamp_ns / (10 * MS))
         error = lie.so3_log(self.T_c_w[index][:3, :3] @ state.T_w_c[:3, :3])
         return float(np.rad2deg(np.linalg.norm(error)))
+
+    def way_error(self, state: FusedState) -> float:
+        index = round(state.stamp_ns / (10 * MS))
+        true = lie.se3_inverse(self.T_c_w[index])
+        return float(np.linalg.norm(state.T_w_c[:3, 3] - true[:3, 3]))
 
     def wheels_error_deg(self, index: int) -> float:
         C = np.eye(3)
@@ -165,6 +172,135 @@ def test_corrections_are_smooth(smooth_s: float) -> None:
     assert robot.turn_error_deg(told[-1]) < 5.0
     largest = max(jumps)
     assert largest < 0.25 if smooth_s else largest > 0.5, largest
+
+
+def test_corrections_are_smooth_where_a_rotation_ends_within_a_motion() -> None:
+    """Wheels slip for 2 s in the dark, then a rotation over all of it ends after the output."""
+    fusion = Fusion(wheels(), smooth_s=0.5)
+    told: list[FusedState] = []
+    for each in in_a_circle(4.0, 50 * MS, 20 * MS, dark=(10, 30), slip=1.2):
+        told += [s for s in fusion.add(each) if not told or s.stamp_ns > told[-1].stamp_ns]
+    errors = np.array([turn_error_deg(state) for state in told])
+    assert errors.max() > 4.0
+    assert errors[-1] < 1.0
+    assert np.abs(np.diff(errors)).max() < 2.0, "a quarter of it goes in 50 ms"
+
+
+# --- settings that change ------------------------------------------------------------------------
+
+Change = Callable[[FusionConfig], FusionConfig]
+CHANGES: dict[str, Change] = {
+    "imu.use": lambda c: replace(c, imu=replace(c.imu, use=False)),
+    "calibration.wheels": lambda c: replace(c, calibration=replace(c.calibration, wheels=False)),
+    "rotation": lambda c: replace(c, rotation="hydranet"),
+    "odometry": lambda c: replace(c, odometry="visual"),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+@pytest.mark.parametrize("smooth_s", [0.0, 0.3])
+def test_a_setting_in_a_drive_leaves_the_pose_where_it_is(name: str, smooth_s: float) -> None:
+    fusion = Fusion(wheels(), clock=lambda: 0.0, smooth_s=smooth_s)
+    robot = Robot(450, yaw_error=0.0)
+    for k, measurement in enumerate(robot.arrivals()):
+        if k == 400:
+            fusion.apply(CHANGES[name](fusion.config))
+        for state in fusion.add(measurement):
+            assert robot.way_error(state) < 0.06
+    assert fusion.state is not None
+    assert fusion.state.stamp_ns > 420 * 10 * MS
+
+
+# --- clocks --------------------------------------------------------------------------------------
+
+START = 100 * 1000 * MS
+XI = np.array([0.0, 0.0, -0.5, 0.0, 0.3, 0.0])  # per second
+
+
+def in_a_circle(
+    seconds: float,
+    wheels_ns: int = 20 * MS,
+    offset_ns: int = 0,
+    ahead_s: float = 0.0,
+    dark: tuple[int, int] = (0, 0),
+    slip: float = 1.0,
+) -> Iterator[RelativePose | RelativeRotation]:
+    """In the order in which they arrive, where the camera's clock is ahead of the wheels'.
+
+    No image is seen after the first and before the second of `dark`; there the wheels slip.
+    """
+    arrivals: list[tuple[int, RelativePose | RelativeRotation]] = []
+    for i in range(round(seconds * 1e9 / wheels_ns)):
+        span = START + i * wheels_ns + offset_ns, START + (i + 1) * wheels_ns + offset_ns
+        slips = dark[0] <= (span[0] - START) / (100 * MS) < dark[1]
+        turned = XI * [1.0, 1.0, 1.0, 1.0, slip if slips else 1.0, 1.0]
+        T = lie.se3_exp(turned * wheels_ns * 1e-9)
+        arrivals.append((span[1], RelativePose(T, SIGMA_WHEELS, *span)))
+    images = [i for i in range(round(seconds * 10) + 1) if not dark[0] < i < dark[1]]
+    for a, b in pairwise(images):
+        stamps = (START + i * 100 * MS + round(ahead_s * 1e9) for i in (a, b))
+        C = lie.so3_exp(XI[3:] * 0.1 * (b - a))
+        arrivals.append((START + b * 100 * MS, RelativeRotation(C, SIGMA_GYRO, *stamps)))
+    yield from (each for _, each in sorted(arrivals, key=lambda arrival: arrival[0]))
+
+
+def turn_error_deg(state: FusedState) -> float:
+    true = lie.so3_exp(-XI[3:] * (state.stamp_ns - START) * 1e-9)
+    return float(np.rad2deg(np.linalg.norm(lie.so3_log(true.T @ state.T_w_c[:3, :3]))))
+
+
+def way_error(state: FusedState) -> float:
+    true = lie.se3_exp(-XI * (state.stamp_ns - START) * 1e-9)
+    return float(np.linalg.norm(true[:3, 3] - state.T_w_c[:3, 3]))
+
+
+def with_clocks_apart(ahead_s: float, seconds: float = 6.0) -> tuple[Fusion, Counter[str]]:
+    """The fusion after a drive, and what it said."""
+    now, said = [0.0], Counter[str]()
+    fusion = Fusion(wheels(), warn=lambda kind, _: said.update([kind]), clock=lambda: now[0])
+    for each in in_a_circle(seconds, ahead_s=ahead_s):
+        if isinstance(each, RelativePose):
+            now[0] = each.stamp_2_ns * 1e-9
+        fusion.add(each)
+    return fusion, said
+
+
+@pytest.mark.parametrize("ahead_s", [0.8, 3.0, 1e6])
+def test_where_rotations_are_ahead_the_wheels_are_used(ahead_s: float) -> None:
+    fusion, _ = with_clocks_apart(ahead_s)
+    assert fusion.state is not None
+    assert fusion.state.stamp_ns == START + 6000 * MS
+    assert way_error(fusion.state) < 0.02
+    assert fusion.window.gate.odometry.accepted > 50
+
+
+def test_also_where_so_many_wait_that_the_oldest_are_let_go(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(rates, "MOST_WAITING", 10)
+    fusion, _ = with_clocks_apart(3.0)
+    assert fusion.waiting == 10
+    assert fusion.state is not None
+    assert fusion.state.stamp_ns == START + 6000 * MS
+    assert way_error(fusion.state) < 0.02
+
+
+def test_clocks_that_differ_are_told() -> None:
+    for apart in (0.8, 3.0, -3.0):
+        assert with_clocks_apart(apart)[1]["clocks"] > 10, apart
+    for close in (0.0, 0.3, -0.8):
+        assert with_clocks_apart(close)[1] == {}, close
+
+
+def test_wheels_that_end_are_no_clock_that_differs() -> None:
+    """Read from files, all comes at once."""
+    said: list[str] = []
+    fusion = Fusion(wheels(), warn=lambda kind, _: said.append(kind), clock=lambda: 0.0)
+    for each in in_a_circle(4.0):
+        if isinstance(each, RelativeRotation) or each.stamp_2_ns <= START + 2000 * MS:
+            fusion.add(each)
+        fusion.passed(each.stamp_2_ns)
+    assert said == []
 
 
 @pytest.mark.slow

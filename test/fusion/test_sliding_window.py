@@ -350,12 +350,20 @@ def test_duplicates_are_rejected_in_one_update_and_later() -> None:
     assert len(fusion.window.poses.stamps) == len(fusion.window.rotations.stamps) == 1
 
 
-def test_what_begins_before_the_window_is_rejected() -> None:
-    fusion = SlidingWindowFusion(FusionConfig(window_size=4))
+@pytest.mark.parametrize(
+    ("config", "remedy"),
+    [
+        (FusionConfig(window_size=4), "window_size"),
+        (FusionConfig(odometry="wheels", window_s=0.3), "window_s"),
+    ],
+)
+def test_what_begins_before_the_window_is_rejected(config: FusionConfig, remedy: str) -> None:
+    fusion = SlidingWindowFusion(config)
     for i in range(8):
         fusion.update(vo(i, i + 1))
     state = fusion.update(rotation(2, 5))
-    assert reasons(state) == [("rotation", "it begins before the window, which has moved on")]
+    why = "it begins before the window, which has moved on: raise fusion." + remedy
+    assert reasons(state) == [("rotation", why)]
     assert fusion.update(rotation(5, 8)).rejected == ()
 
 

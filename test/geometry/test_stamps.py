@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,7 +11,9 @@ from hypothesis import strategies as st
 
 from hydranet_ros.errors import BadInput
 from hydranet_ros.geometry.stamps import (
+    LEFT_OVER_S,
     MOST_UNMATCHED,
+    Leftovers,
     StampMatcher,
     StampOrder,
     nearest,
@@ -211,3 +215,35 @@ def test_whatever_comes_what_is_due_increases_between_resets(stamps: list[int]) 
         for _, due in arrival.items:
             assert due > last
             last = due
+
+
+@pytest.mark.parametrize(
+    ("heard", "before", "now", "then", "held"),
+    [
+        (59.9, 60.0, 10.0, [60.0, 60.1, 10.1, 60.2], [True, True, False, False]),
+        (59.9, 60.0, 10.0, [10.1, 60.0], [False, False]),
+        (63.0, 60.0, 10.0, [13.1, 13.2], [False, False]),  # the camera's clock is ahead
+        (1e9, 60.0, 10.0, [1e9 + 0.1, 1e9 + 0.2], [False, False]),  # stamps are not of /clock
+        (59.9, 60.0, 59.99, [60.0, 60.1], [False, False]),  # two who publish /clock
+        (None, 60.0, 10.0, [10.1], [False]),
+    ],
+)
+def test_which_message_was_on_its_way(
+    heard: float | None, before: float, now: float, then: list[float], held: list[bool]
+) -> None:
+    leftovers = Leftovers()
+    if heard is not None:
+        assert not leftovers.holds(round(heard * 1e9))
+    leftovers.jump(round(before * 1e9), round(now * 1e9))
+    assert [leftovers.holds(round(each * 1e9)) for each in then] == held
+
+
+def test_what_comes_long_after_a_jump_was_not_on_its_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever its stamp is: a source must never be silenced for good."""
+    leftovers = Leftovers()
+    leftovers.holds(59 * 10**9)
+    leftovers.jump(60 * 10**9, 10 * 10**9)
+    assert leftovers.holds(60 * 10**9)
+    later = time.monotonic() + LEFT_OVER_S
+    monkeypatch.setattr(time, "monotonic", lambda: later)
+    assert not leftovers.holds(60 * 10**9 + 1)

@@ -7,6 +7,7 @@ import sys
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +20,8 @@ from hydranet_ros.fusion.edges import FusedState
 from hydranet_ros.geometry import lie
 from hydranet_ros.geometry.camera import Camera, Frame, Image
 from hydranet_ros.geometry.estimates import RelativeRotation
+from hydranet_ros.gyro import visual_gyro
+from hydranet_ros.gyro.flow import FlowConfig
 from hydranet_ros.gyro.memory import MemoryConfig
 from hydranet_ros.gyro.visual_gyro import GyroConfig, GyroLost, VisualGyro, open_predictor
 from hydranet_ros.pipeline import Pipeline, PipelineConfig
@@ -89,6 +92,41 @@ def test_a_camera_in_any_mount_says_the_same_in_its_own_axes(
     assert degrees < 0.03
     assert in_sigmas < 1.0
     assert 1.0 / 1.2 < np.median(sizes) < 1.2
+
+
+# --- settings ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("where", ["made", "warmed up"])
+def test_a_setting_that_comes_while_another_is_taken_is_used(
+    monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """As from another thread, while a frame is under way."""
+    gyro = VisualGyro(Camera(120.0, 120.0, 80.0, 60.0), predictor=PREDICTOR)
+    gyro.update(Frame(0, np.zeros((120, 160), np.uint8)))
+    one = replace(gyro.config, flow=replace(gyro.config.flow, margin_cells=1))
+    two = replace(one, flow=replace(one.flow, pixels_per_cell=1))
+    made: list[FlowConfig] = []
+    new, warm = gyro._new_comparison, visual_gyro._predict_nothing
+
+    def noted(*given: Any) -> object:
+        made.append(gyro.config.flow)
+        found = new(*given)
+        if where == "made":
+            gyro.apply(two)
+        return found
+
+    def warmed(*given: Any) -> None:
+        warm(*given)
+        if where == "warmed up":
+            gyro.apply(two)
+
+    monkeypatch.setattr(gyro, "_new_comparison", noted)
+    monkeypatch.setattr(visual_gyro, "_predict_nothing", warmed)
+    gyro.apply(one)
+    for k in (1, 2, 3):
+        gyro.update(Frame(k * PERIOD_NS, np.full((120, 160), k, np.uint8)))
+    assert made == [one.flow, two.flow]
 
 
 # --- with its memory -----------------------------------------------------------------------------

@@ -10,10 +10,19 @@ import pytest
 pytest.importorskip("rclpy", reason="no ROS 2 here: neither sourced nor from wheels")
 
 from nav_msgs.msg import Odometry
+from rcl_interfaces.srv import GetParameters
+from rclpy.parameter import Parameter
 from rclpy.qos import QoSProfile
-from ros.node_processes import RELIABLE, Bench, NodeProcess
+from ros.in_process import DrivenFusion, counted, overrides, spinning
+from ros.node_processes import RELIABLE, Bench, NodeProcess, stamp
+from rosgraph_msgs.msg import Clock
+from std_srvs.srv import Trigger
 
+from hydranet_ros.ros.environment import together_parameters
+from hydranet_ros.ros.fusion_node import FusionNode
+from hydranet_ros.ros.hydranet_all import HydraNetAll, make_nodes
 from hydranet_ros.ros.sharing import SharedSubscriptions
+from hydranet_ros.ros.stereo_vo_node import StereoVONode
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +86,26 @@ def test_some_nodes_of_one_process(bench: Bench, tmp_path: Path) -> None:
         process.end()
 
 
+def test_parameters_of_a_file_are_those_of_each_in_any_namespace(
+    bench: Bench, tmp_path: Path
+) -> None:
+    """As the launch file gives them: after the user's own, and stronger."""
+    own, launched = tmp_path / "own.yaml", tmp_path / "launched.yaml"
+    own.write_text("/**/fusion_node: {ros__parameters: {frames: {prefix: mine}}}\n")
+    values = {"frames.prefix": "09", "output.path.poses": 7}
+    launched.write_text(together_parameters({"fusion_node": values}))
+    files = "--params-file", str(own), "--params-file", str(launched)
+    process = NodeProcess("hydranet_all", ("-r", "__ns:=/r1", *files), tmp_path)
+    try:
+        request = GetParameters.Request(names=list(values))
+        answer = bench.call(GetParameters, "/r1/fusion_node/get_parameters", request).values
+        assert [answer[0].string_value, answer[1].integer_value] == ["09", 7]
+        assert ("stereo_vo_node", "/r1") not in bench.node.get_node_names_and_namespaces()
+        assert process.interrupt()[0] == 0, process.log
+    finally:
+        process.end()
+
+
 def test_a_name_that_is_none_is_refused(tmp_path: Path) -> None:
     process = NodeProcess("hydranet_all", ("-p", "hydranet_all:nodes:=['vo']"), tmp_path)
     try:
@@ -85,3 +114,63 @@ def test_a_name_that_is_none_is_refused(tmp_path: Path) -> None:
         assert "Traceback" not in process.log
     finally:
         process.end()
+
+
+def test_the_reset_of_all_resets_each(bench: Bench) -> None:
+    only = [Parameter("nodes", value=["fusion_node"]), *overrides(fusion__max_wait_s=0.0)]
+    nodes = make_nodes(namespace="together", parameter_overrides=only)
+    (member,) = nodes[1:]
+    assert isinstance(member, FusionNode)
+    car = DrivenFusion(bench, "together", member)
+    with spinning(*nodes):
+        assert car.drive(6) == pytest.approx(5.0, abs=0.1)
+        assert bench.call(Trigger, "/together/hydranet_all/reset", Trigger.Request()).success
+        assert car.drive(3) == pytest.approx(2.0, abs=0.1)
+
+
+def test_a_clock_that_jumps_back_resets_each_once(bench: Bench) -> None:
+    """Each node hears the clock: a second reset would come in the middle of the new drive."""
+    only = [Parameter("nodes", value=["fusion_node"]), Parameter("use_sim_time", value=True)]
+    nodes = make_nodes(namespace="timed", parameter_overrides=only)
+    clock = bench.publisher(Clock, "/clock")
+    times, resets = [node.get_clock().now for node in nodes], []
+    nodes[1].reset = resets.append  # type: ignore[method-assign]
+    with spinning(*nodes):
+        assert bench.spin_until(lambda: clock.get_subscription_count() == 2, 10.0)
+        for second in (50, 51, 10):
+            clock.publish(Clock(clock=stamp(second * 10**9)))
+            assert bench.spin_until(
+                lambda at=second: {now().nanoseconds for now in times} == {at * 10**9}, 10.0
+            )
+        assert counted(bench, nodes[1], "clock jumped")
+        bench.spin(0.2)
+    assert resets == ["activated", "the clock jumped"]
+
+
+@pytest.mark.usefixtures("bench")
+@pytest.mark.parametrize(
+    ("rules", "left"),
+    [
+        ((), "/left/image_rect"),
+        (("left/image_rect:=/a", "right/image_rect:=/b"), "/a"),
+        (("left/image_rect:=right/image_rect", "right/image_rect:=left/image_rect"), None),
+        (("left/image_rect:=image", "image:=front"), "/image"),
+        (("stereo_vo_node:left/image_rect:=image", "image:=front"), "/image"),
+    ],
+)
+def test_names_are_remapped_once(rules: tuple[str, ...], left: str | None) -> None:
+    """As in a process of its own."""
+    words = ["--ros-args", *(word for rule in rules for word in ("-r", rule))]
+    owner = HydraNetAll(cli_args=words)
+    nodes = [
+        StereoVONode(cli_args=words),
+        StereoVONode(cli_args=words, shared=SharedSubscriptions(owner)),
+    ]
+    heard = []
+    for node in nodes:
+        node.trigger_configure()
+        heard.append([each.topic_name for each in node._open_subscriptions])
+        node.end()
+    owner.end()
+    assert heard[0] == heard[1]
+    assert (left or "/left/image_rect") in heard[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from threading import Event
 from types import SimpleNamespace
@@ -13,15 +14,20 @@ import pytest
 pytest.importorskip("rclpy", reason="no ROS 2 here: neither sourced nor from wheels")
 
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
+from nav_msgs.msg import Odometry
+from rclpy.logging import get_logger
 from ros.in_process import overrides, spinning
-from ros.node_processes import Bench, StereoRig
+from ros.node_processes import Bench, StereoRig, camera_info, image, stamp
+from sensor_msgs.msg import CameraInfo, Image, Imu
 
 from hydranet_ros.geometry.camera import Camera, StereoCamera
 from hydranet_ros.geometry.estimates import RelativeRotation
 from hydranet_ros.ros import diagnostics, player
-from hydranet_ros.ros.diagnostics import PairHealth, Productivity, WarningCounter
-from hydranet_ros.ros.fusion_node import FusionNode
+from hydranet_ros.ros.diagnostics import PairHealth, Productivity, Throughput, WarningCounter
+from hydranet_ros.ros.fusion_node import FusionNode, FusionNodeConfig
+from hydranet_ros.ros.hydranet_all import HydraNetAll
 from hydranet_ros.ros.player import Backlog
+from hydranet_ros.ros.qos import NEVER_S
 from hydranet_ros.ros.stereo_vo_node import StereoVONode
 
 CAMERA = StereoCamera(Camera(350.0, 350.0, 160.0, 60.0), 0.5)
@@ -116,6 +122,105 @@ def test_a_node_that_is_lost_for_long_says_so(bench: Bench) -> None:
         found = level(heard, name)
         assert found[0] == ERROR
         assert found[1].startswith("no output for")
+
+
+def test_a_fusion_that_makes_nothing_of_its_input_says_so(bench: Bench) -> None:
+    """A quaternion of zeros is how somebody's odometry says that it is lost."""
+    brief = overrides(input__silence_s=0.5, imu__silence_s=100.0)  # nobody waits for an IMU
+    node = FusionNode(namespace="fruitless", parameter_overrides=brief)
+    heard, name = bench.hear(DiagnosticArray, "/diagnostics"), "/fruitless/fusion_node"
+    sent = bench.publisher(Odometry, "/fruitless/vo/odometry")
+    with spinning(node):
+        assert bench.spin_until(sent.get_subscription_count, 10.0)
+        for index in range(1, 50):
+            lost = Odometry(child_frame_id="base_link")
+            lost.header.stamp = stamp(index * 10**8)
+            lost.pose.pose.orientation.w = 0.0
+            sent.publish(lost)
+            bench.spin(0.1)
+            if level(heard, name)[0] == ERROR:
+                break
+    found = level(heard, name)
+    assert found[0] == ERROR
+    assert "although there is input" in found[1]
+
+
+def test_an_rgbd_camera_that_sees_nothing_is_told(bench: Bench) -> None:
+    """Depth of the image's pixels needs no camera_info, and that it never comes hides nothing."""
+    node = StereoVONode(
+        namespace="dark",
+        parameter_overrides=overrides(
+            cameras="rgbd", input__silence_s=0.5, input__reliability="reliable"
+        ),
+    )
+    heard, name = bench.hear(DiagnosticArray, "/diagnostics"), "/dark/stereo_vo_node"
+    images = bench.publisher(Image, "/dark/image"), bench.publisher(Image, "/dark/depth/image")
+    infos = bench.publisher(CameraInfo, "/dark/camera_info")
+    blank, metres = np.zeros(SHAPE, dtype=np.uint8), np.ones(SHAPE, dtype=np.float32)
+    with spinning(node):
+        assert bench.spin_until(
+            lambda: all(each.get_subscription_count() for each in (*images, infos)), 10.0
+        )
+        for index in range(1, 50):
+            infos.publish(camera_info(CAMERA, SHAPE, False))
+            images[0].publish(image(blank, index * 10**8))
+            depth = image(blank, index * 10**8)
+            depth.encoding, depth.step, depth.data = "32FC1", 4 * SHAPE[1], metres.tobytes()
+            images[1].publish(depth)
+            bench.spin(0.1)
+            if level(heard, name)[0] == ERROR:
+                break
+    assert level(heard, name)[0] == ERROR
+    assert level(heard, name)[1].startswith("no output for")
+
+
+def test_a_node_without_inputs_of_its_own_is_well(bench: Bench) -> None:
+    """hydranet_all only holds the others; nor is silence told that nobody wants to hear of."""
+    never = overrides(input__silence_s=NEVER_S)
+    for node in (HydraNetAll(namespace="well"), FusionNode(parameter_overrides=never)):
+        node.trigger_configure()
+        node.trigger_activate()
+        node.productivity._estimated -= 100.0
+        node.productivity._heard -= 100.0
+        assert node._problems([]) == []
+        node.end()
+
+
+def test_an_imu_is_missed_once_it_was_heard(bench: Bench) -> None:
+    """It is optional: one that never came is no fault, one that stops is."""
+    assert FusionNodeConfig().imu.silence_s == FusionNodeConfig().input.silence_s
+    brief = overrides(input__silence_s=0.5, imu__silence_s=0.5, imu__frame="base_link")
+    node = FusionNode(namespace="stopped", parameter_overrides=brief)
+    heard, name = bench.hear(DiagnosticArray, "/diagnostics"), "/stopped/fusion_node"
+    sent = bench.publisher(Imu, "/stopped/imu/data_raw")
+    with spinning(node):
+        assert bench.spin_until(lambda: "no message on" in level(heard, name)[1], 10.0)
+        assert "imu" not in level(heard, name)[1]
+        assert bench.spin_until(sent.get_subscription_count, 10.0)
+        sent.publish(Imu())
+        told = "no message on /stopped/imu/data_raw"
+        assert bench.spin_until(lambda: told in level(heard, name)[1], 10.0)
+
+
+def test_counters_are_read_while_a_worker_adds_to_them() -> None:
+    """Each is read by what adds to it in the midst of that."""
+    warn, throughput = WarningCounter(get_logger("worker")), Throughput()
+
+    class Kind(str):
+        def __hash__(self) -> int:
+            warn("another", "from the worker")
+            return super().__hash__()
+
+    class Moment(float):
+        def __rsub__(self, now: float) -> float:
+            throughput.add(0.0)
+            return now - float(self)
+
+    for _ in range(3):
+        warn._recent.append((time.monotonic(), Kind("kind")))
+        throughput._moments.append(Moment(time.monotonic()))
+    assert warn.news()["kind"] == 3
+    assert throughput.rate > 0.0
 
 
 def test_a_missing_source_is_a_warning(bench: Bench) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,7 @@ pytest.importorskip("rclpy", reason="no ROS 2 here: neither sourced nor from whe
 
 from geometry_msgs.msg import TwistWithCovarianceStamped
 from nav_msgs.msg import Odometry
-from ros.in_process import finite, overrides, spinning
+from ros.in_process import counted, finite, overrides, spinning
 from ros.node_processes import Bench
 from sensor_msgs.msg import Imu
 
@@ -80,3 +82,53 @@ def test_what_an_imu_does_not_measure_is_not_used() -> None:
     message.angular_velocity.x = float("nan")
     with pytest.raises(BadInput, match="no numbers"):
         imu_sample(message)
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    made = Bench("imu")
+    yield made
+    made.close()
+
+
+def test_the_frame_of_an_imu_is_set_before_it_is_used(bench: Bench) -> None:
+    node = FusionNode(namespace="framed")
+    frame = overrides(imu__frame="base_link")
+    with spinning(node):
+        (refused,) = node.set_parameters(frame)
+        assert not refused.successful
+        assert node.config.imu.frame == ""
+        node.trigger_deactivate()
+        node.trigger_cleanup()
+        assert node.set_parameters(frame)[0].successful
+        node.trigger_configure()
+        node.trigger_activate()
+        sent = bench.publisher(Imu, "/framed/imu/data_raw")
+        assert bench.spin_until(sent.get_subscription_count, 10.0)
+        sent.publish(imu(10**9))
+        assert bench.spin_until(lambda: node._imu._mount is not None, 10.0)
+
+
+@pytest.mark.parametrize(
+    ("frame", "why"),
+    [
+        ("", "IMU has no frame_id: set imu.frame"),
+        ("imu_link", "IMU: frame 'imu_link' is not frames.base_frame 'base_link'"),
+    ],
+)
+def test_an_imu_in_an_unknown_frame_is_told_as_such(
+    bench: Bench, capfd: pytest.CaptureFixture[str], frame: str, why: str
+) -> None:
+    """And not as odometry, of which another setting would be the remedy."""
+    node = FusionNode(namespace="elsewhere")
+    sent = bench.publisher(Imu, "/elsewhere/imu/data_raw")
+    message = imu(10**9)
+    message.header.frame_id = frame
+    with spinning(node):
+        assert bench.spin_until(sent.get_subscription_count, 10.0)
+        sent.publish(message)
+        assert counted(bench, node, "/elsewhere/imu/data_raw: frames")
+    log = capfd.readouterr().err
+    assert why in log
+    assert "set imu.frame" in log
+    assert "odometry has no" not in log

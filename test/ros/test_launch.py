@@ -19,6 +19,7 @@ from conftest import ROOT
 pytest.importorskip("rclpy", reason="no ROS 2 here: neither sourced nor from wheels")
 
 from geometry_msgs.msg import TransformStamped
+from nav_msgs.msg import Odometry
 from ros.in_process import overrides, spinning
 from ros.node_processes import Bench, processes
 
@@ -213,8 +214,9 @@ def test_rviz_gives_the_scene_most_of_the_window() -> None:
     assert document["Visualization Manager"]["Views"]["Current"]["Target Frame"] == "base_link"
 
 
-def transform(base: str, second: int) -> TransformStamped:
+def transform(base: str, second: int, metres: float = 0.0) -> TransformStamped:
     made = TransformStamped(child_frame_id=base)
+    made.transform.translation.x = metres
     made.header.frame_id, made.header.stamp.sec = "odom", second
     return made
 
@@ -231,6 +233,17 @@ def test_a_transform_is_left_to_whoever_else_broadcasts_it() -> None:
     ours.send(transform("base_link", 5))
     assert len(sent) == 5
     assert said == ["somebody else broadcasts odom to base_link: TF is left to it"]
+
+
+def test_another_broadcaster_may_have_the_stamps_of_the_odometry() -> None:
+    """A driver of wheels sends both with one stamp, and the fused pose has it too."""
+    sent: list[TransformStamped] = []
+    ours = Broadcast(sent.append, "base_link", lambda _: None)
+    for second in range(10):
+        ours.send(transform("base_link", second, 0.1 * second))
+        ours.hear(sent[-1:])
+        ours.hear([transform("base_link", second, 0.13 * second)])
+    assert len(sent) == 2  # at the start both are at the origin
 
 
 def test_the_fast_dds_profile_asks_for_32_megabytes() -> None:
@@ -315,3 +328,28 @@ def test_a_launch_connects_the_nodes_and_ends_them(
         bench.close()
     assert code == 0, log.read_text()
     assert "Traceback" not in log.read_text()
+
+
+@pytest.mark.parametrize("processes", ["three", "one"])
+def test_a_replay_is_played_fused_and_ended(
+    launched: Any, weights: Path, tmp_path: Path, processes: str
+) -> None:
+    """In a namespace: the gyro of a pair, as asked, whatever the file of parameters says."""
+    bench, config = Bench("replayed"), tmp_path / "mono.yaml"
+    config.write_text("/**/hydranet_node: {ros__parameters: {gyro: {cameras: mono}}}\n")
+    given = [f"weights:={weights}", f"config:={config}", "bag:=street", "cameras:=stereo"]
+    given += ["rate:=4", f"processes:={processes}", f"namespace:={processes}"]
+    path, log = str(ROOT / "launch" / "fusion.launch.py"), tmp_path / "log"
+    fused = bench.hear(Odometry, f"/{processes}/fused/odometry")
+    command = [sys.executable, "-c", RUN, path, *given]
+    with log.open("wb") as out:
+        process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)
+    try:
+        assert bench.spin_until(lambda: process.poll() is not None, 120.0)
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.wait(timeout=60.0)
+        bench.close()
+    assert process.returncode == 0, log.read_text()
+    assert len(fused) > 5
+    assert "cameras: stereo" in log.read_text()

@@ -23,6 +23,7 @@ from geometry_msgs.msg import PoseWithCovarianceStamped
 from lifecycle_msgs.msg import State, Transition
 from lifecycle_msgs.srv import ChangeState, GetState
 from nav_msgs.msg import Odometry
+from nav_msgs.msg import Path as PathMessage
 from rcl_interfaces.srv import GetParameters, ListParameters, SetParameters
 from rclpy.lifecycle import TransitionCallbackReturn
 from rclpy.parameter import (
@@ -31,7 +32,7 @@ from rclpy.parameter import (
     parameter_value_to_python,
 )
 from rclpy.qos import QoSProfile, ReliabilityPolicy
-from ros.in_process import counted, overrides, spinning
+from ros.in_process import DrivenFusion, counted, overrides, spinning, topics
 from ros.node_processes import Bench, NodeProcess, StereoRig, image, processes, stamp
 from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import Image
@@ -39,12 +40,13 @@ from std_srvs.srv import Trigger
 
 from hydranet_ros.datasets.bag_files import read_messages
 from hydranet_ros.geometry.camera import Camera, StereoCamera
-from hydranet_ros.ros import environment
-from hydranet_ros.ros.conversions import odometry_message, stamp_ns
+from hydranet_ros.ros import environment, extrinsics, odometry_output
+from hydranet_ros.ros.conversions import stamp_ns
 from hydranet_ros.ros.environment import share_file
 from hydranet_ros.ros.fusion_node import FusionNode
 from hydranet_ros.ros.image_input import CameraFrame
 from hydranet_ros.ros.lifecycle import ManagedNode
+from hydranet_ros.ros.qos import LATCHED
 from hydranet_ros.ros.stereo_vo_node import StereoVONode
 
 # rclpy's own answer to a publisher that does not match.
@@ -199,38 +201,6 @@ def test_under_overload_the_newest_frame_is_next(
     assert node.warn.counts["dropped frames"] == 9
 
 
-class DrivenFusion:
-    """A fusion node that hears of a car: a metre forward ten times a second."""
-
-    def __init__(self, bench: Bench, name: str, **parameters: Any) -> None:
-        self.bench, self.steps = bench, 0
-        self.node = FusionNode(
-            namespace=name, parameter_overrides=overrides(fusion__max_wait_s=0.0, **parameters)
-        )
-        self.odometry = bench.publisher(Odometry, f"/{name}/vo/odometry")
-        self.fused = bench.hear(Odometry, f"/{name}/fused/odometry")
-
-    def drive(self, steps: int) -> float:
-        """Go on; where the last fused pose is then."""
-        ready = self.odometry.get_subscription_count
-        assert self.bench.spin_until(lambda: ready() and self.node.active, 10.0)
-        for _ in range(steps):
-            self.steps += 1
-            T = np.eye(4)
-            T[0, 3] = self.steps
-            nanoseconds = 10**12 + self.steps * 10**8
-            covariance = np.eye(6) * 1e-2
-            self.odometry.publish(
-                odometry_message(
-                    nanoseconds, ("odom", "base_link"), T, covariance, np.zeros(6), covariance
-                )
-            )
-        assert self.bench.spin_until(
-            lambda: self.fused and stamp_ns(self.fused[-1].header.stamp) == nanoseconds, 10.0
-        )
-        return float(self.fused[-1].pose.pose.position.x)
-
-
 def test_a_clock_that_jumps_back_clears_the_state(bench: Bench) -> None:
     car = DrivenFusion(bench, "timed", use_sim_time=True)
     clock = bench.publisher(Clock, "/clock", QoSProfile(depth=10))
@@ -251,6 +221,99 @@ def test_a_clock_that_jumps_back_clears_the_state(bench: Bench) -> None:
         # The pose is the identity again: the first message after the jump starts a motion only.
         assert car.drive(4) == pytest.approx(3.0, abs=0.1)
         assert car.node.warn.counts["clock jumped"] == 1
+
+
+def test_what_was_on_its_way_when_time_jumped_back_is_not_used(bench: Bench) -> None:
+    """A bag that loops: its last messages come after the reset, and must begin no new state."""
+    car = DrivenFusion(bench, "looped", use_sim_time=True)
+    clock = bench.publisher(Clock, "/clock", QoSProfile(depth=10))
+
+    def set_clock(nanoseconds: int) -> None:
+        clock.publish(Clock(clock=stamp(nanoseconds)))
+        now = car.node.get_clock().now
+        assert bench.spin_until(lambda: now().nanoseconds == nanoseconds, 10.0)
+
+    with spinning(car.node):
+        assert bench.spin_until(lambda: clock.get_subscription_count() > 0, 10.0)
+        set_clock(car.began_ns)
+        car.drive(100)
+        set_clock(car.began_ns + 10 * 10**9)
+        set_clock(car.began_ns)
+        assert counted(bench, car.node, "clock jumped")
+        for _ in range(3):
+            car.step()
+        assert counted(bench, car.node, "before the jump", 3)
+        car.steps = 0
+        assert car.drive(50) == pytest.approx(49.0, abs=0.1)
+        assert car.node.warn.counts["stamps went back"] == 0
+        assert np.sqrt(car.fused[-1].pose.covariance[0]) < 5.0  # 100 m where it is lost
+
+
+def test_a_fault_while_configuring_leaves_nothing_open(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the next try would hear every message twice."""
+    node = FusionNode(namespace="broken")
+    before, subscribe = topics(node), node.subscribe
+
+    def broken(kind: type[Any], topic: str, *others: Any) -> Any:
+        if topic == "~/set_pose":
+            raise KeyError("a fault of our own")
+        return subscribe(kind, topic, *others)
+
+    monkeypatch.setattr(node, "subscribe", broken)
+    assert node.trigger_configure() == TransitionCallbackReturn.ERROR
+    assert topics(node) == before
+    monkeypatch.undo()
+    assert node.trigger_configure() == TransitionCallbackReturn.SUCCESS
+    assert len(topics(node)) == len(set(topics(node)))
+    node.end()
+
+
+class Listener:
+    """What tf2_ros has by this name: the node hears TF until it is unregistered."""
+
+    def __init__(self, _: object, node: FusionNode) -> None:
+        self.node = node
+        self.heard = node.create_subscription(Odometry, "/tf_static", lambda _: None, 100)
+
+    def unregister(self) -> None:
+        self.node.destroy_subscription(self.heard)
+
+
+def test_a_node_that_is_cleaned_up_hears_tf_no_more(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """tf2 is not among the wheels: what stands in for it has real topics."""
+    tf2 = SimpleNamespace(
+        Buffer=SimpleNamespace,
+        TransformListener=Listener,
+        TransformBroadcaster=lambda node: SimpleNamespace(sendTransform=None),
+    )
+    monkeypatch.setattr(odometry_output, "tf2_ros", tf2, raising=False)
+    monkeypatch.setattr(odometry_output, "TFMessage", Odometry)
+    monkeypatch.setattr(extrinsics, "tf2_ros", tf2)
+    wanted = overrides(output__tf_if_nobody=True, frames__extrinsics="tf")
+    node = FusionNode(namespace="transforms", parameter_overrides=wanted)
+    before = topics(node)
+    for _ in range(2):
+        assert node.trigger_configure() == TransitionCallbackReturn.SUCCESS
+        assert {"/tf", "/tf_static"} <= set(topics(node))
+        assert node.trigger_cleanup() == TransitionCallbackReturn.SUCCESS
+        assert topics(node) == before
+    node.end()
+
+
+def test_a_path_is_kept_for_those_who_come_later(bench: Bench) -> None:
+    """Also where nobody was there, and nothing is fused any more."""
+    car = DrivenFusion(bench, "latched")
+    with spinning(car.node):
+        car.drive(6)
+        paths = bench.hear(PathMessage, "/latched/fused/path", LATCHED)
+        assert bench.spin_until(lambda: paths, 10.0)
+    assert [stamp_ns(pose.header.stamp) for pose in paths[-1].poses] == [
+        stamp_ns(message.header.stamp) for message in car.fused
+    ]
 
 
 def test_the_reset_service_puts_the_pose_to_the_identity(bench: Bench) -> None:

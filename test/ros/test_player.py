@@ -21,14 +21,18 @@ pytest.importorskip("rosbags", reason="no rosbags here: pip install rosbags")
 from nav_msgs.msg import Odometry
 from nav_msgs.msg import Path as PathMessage
 from rclpy.executors import SingleThreadedExecutor
+from rclpy.publisher import Publisher
 from rclpy.qos import QoSProfile
+from rclpy.serialization import serialize_message
 from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import CameraInfo, Image
 
 from hydranet_ros.datasets.bag_files import write_bag
-from hydranet_ros.datasets.bag_messages import recorded
+from hydranet_ros.datasets.bag_messages import ODOMETRY, Message, recorded
 from hydranet_ros.datasets.source import SimulatedStreet, Source, open_source
 from hydranet_ros.geometry.camera import Frame, StereoCamera
+from hydranet_ros.ros.player import MOST_POSES, Playlist, TruthPath
+from hydranet_ros.ros.qos import LATCHED
 
 FRAMES = 12
 TOPICS = {
@@ -211,3 +215,44 @@ def test_a_recorder_refuses_topics_that_it_cannot_read(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "'fused/odometry no/such/Message' is not a topic and a known type" in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+POSES = 12_000
+
+
+def test_a_true_path_of_hours_is_as_long_and_less_dense(listener: Listener) -> None:
+    """Sent whole each time, it must not grow, nor be made where nobody hears it."""
+    node = rclpy.create_node("truth")
+    listener.executor.add_node(node)
+    paths: list[PathMessage] = []
+    path = TruthPath(node, Playlist("drive", {"ground_truth/odometry": ODOMETRY}, iter))
+    for index in range(POSES):
+        truth = Odometry()
+        truth.header.stamp.sec = 1 + index
+        data = serialize_message(truth)
+        path.add(Message("ground_truth/odometry", ODOMETRY, index * 10**9, data))
+    # It is kept for those who come later.
+    listener.node.create_subscription(PathMessage, "ground_truth/path", paths.append, LATCHED)
+    assert listener.until(lambda: bool(paths), 10.0)
+    node.destroy_node()
+    seconds = np.array([pose.header.stamp.sec for pose in paths[-1].poses])
+    assert len(seconds) <= MOST_POSES
+    assert seconds[0] == 1
+    assert seconds[-1] > POSES - 10
+    assert len(np.unique(np.diff(seconds))) == 1
+
+
+def test_a_true_path_that_nobody_hears_is_not_sent(
+    listener: Listener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listener.node.destroy_node()
+    node, sent = rclpy.create_node("truth"), []
+    monkeypatch.setattr(Publisher, "publish", lambda _, message: sent.append(message))
+    path = TruthPath(node, Playlist("drive", {"ground_truth/odometry": ODOMETRY}, iter))
+    for index in range(100):
+        truth = Odometry()
+        truth.header.stamp.sec = 1 + index
+        data = serialize_message(truth)
+        path.add(Message("ground_truth/odometry", ODOMETRY, index * 10**9, data))
+    assert not [each for each in sent if isinstance(each, PathMessage)]
+    node.destroy_node()

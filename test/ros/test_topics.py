@@ -20,6 +20,7 @@ from sensor_msgs.msg import CameraInfo, CompressedImage, Image
 from hydranet_ros.errors import BadInput
 from hydranet_ros.geometry.camera import Camera, StereoCamera
 from hydranet_ros.ros.extrinsics import NAME_CONFIRMED, Extrinsics, FramesConfig, SteadyName
+from hydranet_ros.ros.fusion_node import FusionNode
 from hydranet_ros.ros.stereo_vo_node import StereoVONode
 
 CAMERA = StereoCamera(Camera(350.0, 350.0, 160.0, 60.0), 0.5)
@@ -92,16 +93,11 @@ class Rig:
 
 
 def vo(space: str, remaps: dict[str, str] | None = None, **parameters: Any) -> StereoVONode:
+    given = {"input__reliability": "reliable", "input__queue": 100, **parameters}
     words = ["--ros-args"]
     for old, new in (remaps or {}).items():
         words += ["-r", f"{old}:={new}"]
-    return StereoVONode(
-        namespace=space,
-        cli_args=words,
-        parameter_overrides=overrides(
-            input__reliability="reliable", input__queue=100, **parameters
-        ),
-    )
+    return StereoVONode(namespace=space, cli_args=words, parameter_overrides=overrides(**given))
 
 
 def runs(bench: Bench, node: StereoVONode, rig: Rig, topic: str, later_ns: int = 0) -> bool:
@@ -218,9 +214,7 @@ def test_frames_without_names_are_told(bench: Bench, base: str, camera: str, why
         Extrinsics(bench.node, FramesConfig()).camera_in(base, camera)
 
 
-def test_an_assumed_mounting_is_told_once(
-    bench: Bench, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_an_assumed_mounting_is_told_once(bench: Bench, capfd: pytest.CaptureFixture[str]) -> None:
     """Identity, or a guess, in silence is how a tilted camera turns the odometry."""
     assumed = Extrinsics(bench.node, FramesConfig())
     for _ in range(3):
@@ -271,3 +265,35 @@ def test_a_calibration_without_a_size_ends_no_node(bench: Bench) -> None:
                 break
         assert node.throughput.count >= 2
         assert not node.failed
+
+
+def test_images_without_a_calibration_are_told_as_such(bench: Bench) -> None:
+    """And not as a node that is too slow."""
+    names = tuple(f"/bare/{side}/image_rect" for side in SIDES)
+    pictures = [bench.publisher(Image, name) for name in names]
+    node = vo("bare", input__queue=1)
+    with spinning(node):
+        assert bench.spin_until(
+            lambda: all(each.get_subscription_count() for each in pictures), 10.0
+        )
+        for index in range(1, 5):
+            for publisher, pixels in zip(pictures, views(index), strict=True):
+                publisher.publish(image(pixels, index * PERIOD))
+        assert counted(bench, node, "no calibration", 3)
+        assert node.warn.counts["dropped frames"] == 0
+
+
+def test_a_camera_keeps_its_name_when_it_may_have_another(bench: Bench) -> None:
+    """After ~/reset in the dark, wheels are read with the camera's place from TF as before."""
+    camera = SteadyName()
+    camera.take("camera")
+    camera.clear()
+    assert camera.name == "camera"
+    assert camera.take("other") == camera.name == "other"
+    node = FusionNode(namespace="kept")
+    node.trigger_configure()
+    node.trigger_activate()
+    node._camera.take("camera")
+    node.reset("on request")
+    assert node._camera.name == "camera"
+    node.end()
