@@ -38,6 +38,7 @@ class Known:
     Sigma_bias: Array
     Sigma_scales: Array
     Sigma_imu: Array = field(default_factory=lambda: np.zeros((3, 3)))
+    calibration: Array | None = None  # of bias, scales and bias of an IMU together, once solved
 
 
 class Expectation:

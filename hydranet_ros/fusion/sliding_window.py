@@ -66,14 +66,17 @@ class SlidingWindowFusion:
         """Forget everything, and begin again where this began."""
         self._T_w_c, self._Sigma_c_w = self._start_pose, np.eye(6) * ORIGIN_SIGMA**2
         self._up_w: Array | None = None
+        self._forget_calibration()
         self.imu.clear()
         self._begin()
 
     def place(self, T_w_c: Array, Sigma_c_w: Array, up_w: Array | None = None) -> None:
         """Go on from this pose, with the covariance of the left perturbation of its inverse.
 
-        `up_w` (3,) is up in the world, where that is known.
+        What was learnt of biases and scales stays. `up_w` (3,) is up in the world, where that is
+        known.
         """
+        self._keep_calibration()
         self._T_w_c = np.array(T_w_c, dtype=np.float64)
         variances, axes = np.linalg.eigh(0.5 * (Sigma_c_w + np.transpose(Sigma_c_w)))
         # Rounding makes what is certain negative; beyond MOST_VARIANCE nothing is known anyway.
@@ -88,6 +91,7 @@ class SlidingWindowFusion:
             self._carry_over()
             self._Sigma_c_w = self._Sigma_c_w + np.diag(RESTART_SIGMA**2)
             self._up_w = None
+            self._forget_calibration()
             self.imu.clear()
             self._begin()
 
@@ -100,12 +104,23 @@ class SlidingWindowFusion:
         if not self.started or not kept:
             if self.started:
                 self._carry_over()
+            self._forget_calibration()
             self._begin()
             return
         self.window.noise, *kernels = assumptions(self.config)
         self.window.pose_kernel, self.window.rotation_kernel = kernels
         self.expects.config = config
         self.gate.apply(config.gate_probability, config.max_consecutive_rejections)
+
+    def _keep_calibration(self) -> None:
+        """Begin the next window with the biases and scales of this one."""
+        s, Sigma = self.window.states, self.expects.known.calibration
+        if self.started and Sigma is not None:
+            self._calibration = np.concatenate([s.b[-1], s.s[-1], s.i[-1]])
+            self._Sigma_calibration = Sigma
+
+    def _forget_calibration(self) -> None:
+        self._calibration, self._Sigma_calibration = np.zeros(9), np.zeros((0, 0))
 
     def _carry_over(self) -> None:
         self._T_w_c = lie.se3_inverse(self.window.pose(-1))
@@ -373,7 +388,10 @@ class SlidingWindowFusion:
         covariance[:6, :6] = self._Sigma_c_w
         variances = first_variances(self.config, self.imu.covers(stamp))
         covariance[6:, 6:] = np.diag(variances[: size - 6])
-        self.window.start(stamp, lie.se3_inverse(self._T_w_c), covariance)
+        kept = slice(6, min(size, 6 + len(self._Sigma_calibration)))
+        covariance[kept, 6:] = covariance[6:, kept] = 0.0
+        covariance[kept, kept] = self._Sigma_calibration[: kept.stop - 6, : kept.stop - 6]
+        self.window.start(stamp, lie.se3_inverse(self._T_w_c), covariance, self._calibration)
 
     def _first_odometry(self, edges: dict[Interval, dict[str, Edge]]) -> int | None:
         """Where odometry begins, if there were only rotations before it."""
@@ -396,5 +414,6 @@ class SlidingWindowFusion:
         turned = self.expects.known.Sigma_c_w[3:, 3:] + np.eye(3) * min(rate * gap, np.pi) ** 2
         self._T_w_c, self._Sigma_c_w = T_w_c, self._Sigma_c_w.copy()
         self._Sigma_c_w[3:, 3:] = turned
+        self._keep_calibration()
         self._begin()
         self.odometry_seen = True

@@ -43,6 +43,7 @@ def solution(
         newest[6:9, 6:9] if window.with_bias else before.Sigma_bias,
         newest[9:12, 9:12] if window.with_scales else before.Sigma_scales,
         newest[12:, 12:] if size == 15 else before.Sigma_imu,
+        newest[6:, 6:],
     )
     state = FusedState(
         stamp_ns=int(window.stamps[-1]),

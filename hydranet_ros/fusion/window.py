@@ -139,12 +139,17 @@ class Window:
 
     # --- structure -------------------------------------------------------------------------------
 
-    def start(self, stamp: int, T_c_w: Array, covariance: Array) -> None:
-        """Begin with one state and its covariance (dimension, dimension)."""
+    def start(
+        self, stamp: int, T_c_w: Array, covariance: Array, calibration: Array | None = None
+    ) -> None:
+        """Begin with one state and its covariance (dimension, dimension).
+
+        `calibration` (9,) is bias, scales and bias of an IMU; without it they are zero.
+        """
         self.stamps = np.array([stamp], np.int64)
         self._measured_until = stamp
-        zero = np.zeros((1, 3))
-        self.states = States(T_c_w[None, :3, :3], T_c_w[None, :3, 3], zero, zero, zero)
+        known = np.zeros(9) if calibration is None else calibration
+        self.states = States(T_c_w[None, :3, :3], T_c_w[None, :3, 3], *known.reshape(3, 1, 3))
         self.prior = Prior(np.linalg.inv(covariance), np.zeros(self.dimension))
 
     @property

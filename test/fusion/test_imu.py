@@ -379,6 +379,29 @@ def test_a_pose_is_set_with_any_covariance(variances: list[float]) -> None:
     assert (sigmas > 0.9 * np.sqrt(np.clip(variances, 0.0, 1e4))).all()
 
 
+def test_a_pose_that_is_set_leaves_what_was_learnt_of_the_sensors() -> None:
+    robot = Robot()
+    robot.drive(2.0)
+    robot.drive(3.0, 0.4, 0.5)
+    before = robot.state
+    assert before is not None
+    robot.fusion.set_pose(robot.T_w_c, np.eye(6) * 0.01)
+    robot.drive(0.2, 0.4, 0.5)
+    after = robot.state
+    assert after is not None
+    assert after is not before
+    assert after.Sigma_imu_bias is not None
+    assert before.Sigma_imu_bias is not None
+    np.testing.assert_allclose(after.imu_bias, before.imu_bias, atol=np.deg2rad(0.05))
+    assert np.trace(after.Sigma_imu_bias) < 1.5 * np.trace(before.Sigma_imu_bias)
+    assert np.trace(after.Sigma_scales) < 1.5 * np.trace(before.Sigma_scales)
+    robot.fusion.reset()
+    robot.drive(0.2, 0.4, 0.5)
+    assert robot.state is not None
+    assert robot.state.Sigma_imu_bias is not None
+    assert np.trace(robot.state.Sigma_imu_bias) > 4.0 * np.trace(after.Sigma_imu_bias)
+
+
 def test_an_imu_that_comes_late_is_used_from_then_on() -> None:
     robot = Robot()
     robot.drive(2.0, 0.4, 0.3, imu=False)
