@@ -112,7 +112,8 @@ def _known(folder: Path) -> CameraFile:
     if match is None:
         raise FileError(
             folder / NAMES[0],
-            "is missing: put the calibration there (camera_info YAML), or give --camera FILE",
+            "is missing: put the calibration there (camera_info YAML), or use hydranet run with "
+            "--camera FILE",
         )
     (fx, fy, cx, cy), D = FREIBURG[match[1]]
     K = [fx, 0.0, cx, 0.0, fy, cy, 0.0, 0.0, 1.0]

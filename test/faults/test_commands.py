@@ -74,7 +74,11 @@ def rendering(out: Path, cache: Path) -> subprocess.Popen[str]:
 
 @pytest.mark.parametrize(
     ("number", "whole_group"),
-    [(signal.SIGINT, True), (signal.SIGTERM, False), (signal.SIGKILL, False)],
+    [
+        (signal.SIGINT, True),
+        pytest.param(signal.SIGTERM, False, marks=pytest.mark.slow),
+        (signal.SIGKILL, False),
+    ],
     ids=["Ctrl-C", "SIGTERM", "SIGKILL"],
 )
 def test_a_training_that_is_ended_leaves_no_process_and_no_half_file(
@@ -122,7 +126,11 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 @pytest.mark.usefixtures("compiled")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)],
+    ids=["Ctrl-C", "SIGTERM"],
+)
 def test_a_run_that_is_ended_keeps_its_results(tmp_path: Path, number: signal.Signals) -> None:
     out, source = tmp_path / "out", long_folder(tmp_path / "long")
     process = subprocess.Popen(

@@ -228,7 +228,7 @@ class Crossings(TorchDispatchMode):
 
 
 @pytest.mark.parametrize("method", ON_DEVICE)
-@pytest.mark.parametrize("cameras", ["mono", "stereo"])
+@pytest.mark.parametrize("cameras", [pytest.param("mono", marks=pytest.mark.slow), "stereo"])
 def test_one_array_comes_back_for_a_frame_and_nothing_waits(
     street: tuple[StereoCamera, list[Frame]],
     monkeypatch: pytest.MonkeyPatch,
@@ -262,12 +262,12 @@ def test_one_array_comes_back_for_a_frame_and_nothing_waits(
         compare(frames[0], frames[1], 1.0)
     made.clear()
     with Crossings("meta") as seen:
-        for k in (2, 3, 4):
+        for k in (2, 3):
             compare(frames[k - 1], frames[k], 1.0)
     assert not made
     assert seen.count["waits"] == 0
-    assert seen.count["there"] == 3 * (1 + stereo)  # each image once
-    assert seen.count["back"] == 3
+    assert seen.count["there"] == 2 * (1 + stereo)  # each image once
+    assert seen.count["back"] == 2
     assert max(seen.sizes) == min(seen.sizes) < 4 * grid.rows * grid.columns
 
 

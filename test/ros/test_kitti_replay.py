@@ -33,7 +33,7 @@ from hydranet_ros.pipeline import Pipeline, PipelineConfig
 from hydranet_ros.ros.conversions import covariance_matrix, pose_matrix, stamp_ns
 from hydranet_ros.ros.extrinsics import FramesConfig
 
-FRAMES = 200
+FRAMES = 100
 T_b_c = FramesConfig().T_b_c
 STEREO = ["-p", "gyro.cameras:=stereo"]
 OWN_VO = ["-p", "fusion.odometry:=own"]

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -201,17 +201,23 @@ def test_under_overload_the_newest_frame_is_next(
     assert node.warn.counts["dropped frames"] == 9
 
 
-def test_a_clock_that_jumps_back_clears_the_state(bench: Bench) -> None:
-    car = DrivenFusion(bench, "timed", use_sim_time=True)
+def clock_of(bench: Bench, node: FusionNode) -> Callable[[int], None]:
+    """What sets the simulated time of a node that spins."""
     clock = bench.publisher(Clock, "/clock", QoSProfile(depth=10))
+    assert bench.spin_until(lambda: clock.get_subscription_count() > 0, 10.0)
 
     def set_clock(nanoseconds: int) -> None:
         clock.publish(Clock(clock=stamp(nanoseconds)))
-        now = car.node.get_clock().now
+        now = node.get_clock().now
         assert bench.spin_until(lambda: now().nanoseconds == nanoseconds, 10.0)
 
+    return set_clock
+
+
+def test_a_clock_that_jumps_back_clears_the_state(bench: Bench) -> None:
+    car = DrivenFusion(bench, "timed", use_sim_time=True)
     with spinning(car.node):
-        assert bench.spin_until(lambda: clock.get_subscription_count() > 0, 10.0)
+        set_clock = clock_of(bench, car.node)
         set_clock(50 * 10**9)
         assert car.drive(6) == pytest.approx(5.0, abs=0.1)
         set_clock(51 * 10**9)
@@ -226,15 +232,8 @@ def test_a_clock_that_jumps_back_clears_the_state(bench: Bench) -> None:
 def test_what_was_on_its_way_when_time_jumped_back_is_not_used(bench: Bench) -> None:
     """A bag that loops: its last messages come after the reset, and must begin no new state."""
     car = DrivenFusion(bench, "looped", use_sim_time=True)
-    clock = bench.publisher(Clock, "/clock", QoSProfile(depth=10))
-
-    def set_clock(nanoseconds: int) -> None:
-        clock.publish(Clock(clock=stamp(nanoseconds)))
-        now = car.node.get_clock().now
-        assert bench.spin_until(lambda: now().nanoseconds == nanoseconds, 10.0)
-
     with spinning(car.node):
-        assert bench.spin_until(lambda: clock.get_subscription_count() > 0, 10.0)
+        set_clock = clock_of(bench, car.node)
         set_clock(car.began_ns)
         car.drive(100)
         set_clock(car.began_ns + 10 * 10**9)
@@ -399,7 +398,9 @@ def dumped(bench: Bench, name: str) -> str:
     return yaml.dump({f"/{name}": {"ros__parameters": tree}}, default_flow_style=False)
 
 
-@pytest.mark.parametrize("name", ["fusion_node", "stereo_vo_node"])
+@pytest.mark.parametrize(
+    "name", ["fusion_node", pytest.param("stereo_vo_node", marks=pytest.mark.slow)]
+)
 def test_parameters_that_are_dumped_load_again(bench: Bench, tmp_path: Path, name: str) -> None:
     own = ["-r", f"__node:={name}_dumped"]
     with processes(tmp_path, **{name: own}) as nodes:
@@ -434,7 +435,9 @@ def shared_memory(process: int | str) -> set[str]:
     return set(re.findall(r"/dev/shm/fastdds_[0-9a-f]{16}\b", maps))
 
 
-@pytest.mark.parametrize("name", ["fusion_node", "stereo_vo_node"])
+@pytest.mark.parametrize(
+    "name", ["fusion_node", pytest.param("stereo_vo_node", marks=pytest.mark.slow)]
+)
 def test_a_node_that_ends_leaves_no_shared_memory(bench: Bench, tmp_path: Path, name: str) -> None:
     before = shared_memory("self")
     with processes(tmp_path, **{name: []}) as nodes:

@@ -175,7 +175,7 @@ def kept(cache: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(cache.rglob("*.npz"))}
 
 
-@pytest.mark.parametrize("disk", ["common", "own-{rank}"])
+@pytest.mark.parametrize("disk", ["common", pytest.param("own-{rank}", marks=pytest.mark.slow)])
 def test_two_processes_make_the_data_of_one(tmp_path: Path, disk: str) -> None:
     """On one disk, or each on its own as on two machines: the same bytes, half of the work."""
     settings = {**dump(TrainingConfig()), "seed": 3}
