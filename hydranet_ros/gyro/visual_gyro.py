@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from importlib.util import find_spec
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal
 
 import cv2
@@ -160,6 +161,16 @@ def _predict_nothing(predictor: AnyPredictor, both_flows: bool, shape: tuple[int
             predictor.predict(*nothing)
 
 
+@dataclass(frozen=True, eq=False)
+class Sight:
+    """A frame, the one before that it was compared with, what came out, or why nothing did."""
+
+    frame: Frame
+    last: Frame | None
+    compared: Compared | None
+    lost: GyroLost | None
+
+
 class VisualGyro:
     """The rotation of a camera between its images.
 
@@ -191,6 +202,7 @@ class VisualGyro:
             )
         self._grid = grid
         self._compare: tuple[FlowConfig, Comparison] | None = None  # made for these settings
+        self._predicting = Lock()  # two threads may look and tell
         self._last: Frame | None = None
         self._memory = self._new_memory()
         self._chain: RelativeRotation | None = None  # of steps since the reference
@@ -228,27 +240,42 @@ class VisualGyro:
 
     def update(self, frame: Frame) -> RelativeRotation | None:
         """The rotation since the last usable frame; None where there is none, `lost` says why."""
+        return self.tell(self.look(frame))
+
+    def look(self, frame: Frame) -> Sight:
+        """The first half of `update`: how the image has moved since the last usable frame.
+
+        A thread may look at the next frame while another one tells of this.
+        """
         if self.stereo and frame.right is None:
             raise ValueError("a stereo gyro needs both images: this frame has one")
-        last, self.lost, self.flow, self.since_reference = self._last, None, None, None
+        last, lost, compared = self._last, None, None
         if last is None:
-            self.lost = GyroLost.FIRST_IMAGE
+            lost = GyroLost.FIRST_IMAGE
         elif frame.stamp_ns - last.stamp_ns > self.config.max_interval_s * 1e9:
-            self.lost = GyroLost.LONG_GAP
+            lost = GyroLost.LONG_GAP
         elif same_pixels(last.left, frame.left):
-            self.lost = GyroLost.REPEATED_IMAGE
-        rotation = None
-        if self.lost is None and last is not None:
-            rotation = self._rotation(last, frame)
-            rotation = self._with_memory(frame, rotation)
-            rotation = self._with_persistent(rotation)
-        elif self.lost is not GyroLost.REPEATED_IMAGE and not self._is_textured(frame.left):
-            self.lost = GyroLost.NO_TEXTURE
-        if self.lost not in BRIDGED:
+            lost = GyroLost.REPEATED_IMAGE
+        if last is not None and lost is None:
+            compared = self._compared(last, frame)
+            lost = self._unusable(compared)
+        elif lost is not GyroLost.REPEATED_IMAGE and not self._is_textured(frame.left):
+            lost = GyroLost.NO_TEXTURE
+        if lost not in BRIDGED:
             self._last = frame
-            if self.lost is not None:  # nothing of what was remembered is in view
-                self._begin(frame)
-        return rotation
+        return Sight(frame, last, compared, lost)
+
+    def tell(self, sight: Sight) -> RelativeRotation | None:
+        """The second half of `update`: the rotation, by the network and the memory."""
+        frame, compared = sight.frame, sight.compared
+        self.lost, self.since_reference = sight.lost, None
+        self.flow = None if compared is None else compared.flow
+        if sight.lost is None and sight.last is not None and compared is not None:
+            rotation = self._predicted(compared, sight.last, frame)
+            return self._with_persistent(self._with_memory(frame, rotation))
+        if sight.lost not in BRIDGED:  # nothing of what was remembered is in view
+            self._begin(frame)
+        return None
 
     def between(
         self, image_1: Image, image_2: Image, stamps_ns: tuple[int, int] = (0, 1)
@@ -264,11 +291,12 @@ class VisualGyro:
             Frame(stamp, _grey(image))
             for stamp, image in zip(stamps_ns, (image_1, image_2), strict=True)
         )
-        rotation = self._rotation(first, second)
-        if rotation is None or self.flow is None:
-            assert self.lost is not None
+        compared = self._compared(first, second)
+        self.flow, self.lost = compared.flow, self._unusable(compared)
+        if self.lost is not None:
             raise BadInput("lost", self.lost.value)
-        return with_persistent(rotation, self.flow, self.config.persistent)
+        rotation = self._predicted(compared, first, second)
+        return with_persistent(rotation, compared.flow, self.config.persistent)
 
     # --- steps -----------------------------------------------------------------------------------
 
@@ -283,11 +311,9 @@ class VisualGyro:
         if self.config.memory.frames > 0:
             self._memory.begin(frame.left, frame.stamp_ns, frame.right if self.stereo else None)
 
-    def _with_memory(
-        self, frame: Frame, rotation: RelativeRotation | None
-    ) -> RelativeRotation | None:
+    def _with_memory(self, frame: Frame, rotation: RelativeRotation) -> RelativeRotation:
         """What the memory makes of the network's rotation."""
-        if rotation is None or self.flow is None or self.config.memory.frames == 0:
+        if self.flow is None or self.config.memory.frames == 0:
             return rotation
         right = frame.right if self.stereo else None
         found = self._memory.update(frame.left, self.flow, rotation, right)
@@ -296,9 +322,9 @@ class VisualGyro:
         self.since_reference = found.reference
         return found.frame
 
-    def _with_persistent(self, rotation: RelativeRotation | None) -> RelativeRotation | None:
+    def _with_persistent(self, rotation: RelativeRotation) -> RelativeRotation:
         """With the errors that the next ones share, also in the rotation since the reference."""
-        if rotation is None or self.flow is None:
+        if self.flow is None:
             return rotation
         rotation = with_persistent(rotation, self.flow, self.config.persistent)
         if self.since_reference is not None:
@@ -311,13 +337,14 @@ class VisualGyro:
             self.since_reference = added(self.since_reference, self._chain.persistent)
         return rotation
 
-    def _rotation(self, first: Frame, second: Frame) -> RelativeRotation | None:
+    def _compared(self, first: Frame, second: Frame) -> Compared:
         height, width = second.left.shape
-        found = self._comparison((height, width))(first, second, self.config.min_texture)
-        self.flow, self.lost = found.flow, self._unusable(found)
-        if self.lost is not None:
-            return None
-        (rotation,) = found.prediction().rotations([(first.stamp_ns, second.stamp_ns)])
+        return self._comparison((height, width))(first, second, self.config.min_texture)
+
+    def _predicted(self, compared: Compared, first: Frame, second: Frame) -> RelativeRotation:
+        with self._predicting:
+            prediction = compared.prediction()
+        (rotation,) = prediction.rotations([(first.stamp_ns, second.stamp_ns)])
         return rotation
 
     def _unusable(self, found: Compared) -> GyroLost | None:
@@ -344,7 +371,8 @@ class VisualGyro:
         grid = self._grid.covering(left, image_shape)
         compare = self._new_comparison(left, image_shape, grid)
         self._compare = flow, compare
-        _predict_nothing(self.predictor, self.config.both_flows, (grid.rows, grid.columns))
+        with self._predicting:
+            _predict_nothing(self.predictor, self.config.both_flows, (grid.rows, grid.columns))
         return compare
 
     def _new_comparison(

@@ -11,23 +11,21 @@ further back that is still in view. It has errors in common with the others: use
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from functools import partial
+from typing import Any, NoReturn
 
 from geometry_msgs.msg import PoseWithCovarianceStamped
 from sensor_msgs.msg import Image, Imu, TimeReference
 
 from hydranet_ros.geometry.estimates import RelativeRotation
-from hydranet_ros.gyro.visual_gyro import GyroConfig, GyroLost, VisualGyro, open_warm
+from hydranet_ros.gyro.visual_gyro import GyroConfig, GyroLost, Sight, VisualGyro, open_warm
 from hydranet_ros.ros import conversions
 from hydranet_ros.ros.diagnostics import rotation_health
-from hydranet_ros.ros.image_input import CameraFrame, ImageInput
+from hydranet_ros.ros.image_input import CameraFrame, ImageInput, Rest
 from hydranet_ros.ros.image_topics import InputConfig
 from hydranet_ros.ros.lifecycle import ManagedNode, NodeConfig
 from hydranet_ros.ros.spin import leave, run
 from hydranet_ros.settings import section
-
-if TYPE_CHECKING:
-    from hydranet_ros.gyro.comparison import AnyPredictor
 
 
 @dataclass(frozen=True)
@@ -43,7 +41,7 @@ class HydraNetNode(ManagedNode[HydraNetNodeConfig]):
 
     def __init__(self, **options: Any) -> None:
         super().__init__("hydranet_node", HydraNetNodeConfig, **options)
-        self._predictor: AnyPredictor | None = None
+        self._predictor: Any = None
         self._gyro: VisualGyro | None = None
         self._latest: RelativeRotation | None = None
 
@@ -76,13 +74,15 @@ class HydraNetNode(ManagedNode[HydraNetNodeConfig]):
         if self._gyro is not None:
             self._gyro.apply(config.gyro)
 
-    def on_frame(self, received: CameraFrame) -> None:
-        """Estimate and publish."""
+    def on_frame(self, received: CameraFrame) -> Rest:
+        """Estimate and publish: the flow here, and the rest beside the flow of the next frame."""
         gyro = self._gyro
         if gyro is None or gyro.camera != received.camera:
-            gyro = VisualGyro(received.camera, self.config.gyro, self._predictor)
-            self._gyro = gyro
-        rotation = gyro.update(received.frame)
+            self._gyro = gyro = VisualGyro(received.camera, self.config.gyro, self._predictor)
+        return partial(self._tell, gyro, gyro.look(received.frame), received)
+
+    def _tell(self, gyro: VisualGyro, sight: Sight, received: CameraFrame) -> None:
+        rotation = gyro.tell(sight)
         self.productivity.note(gyro.lost and gyro.lost.value)
         if rotation is not None:
             self._latest = rotation

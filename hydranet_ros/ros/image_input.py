@@ -1,8 +1,8 @@
 """The images of a camera, with depth, or of a pair: in order, decoded, calibrated, handed on.
 
-A thread works on the frames. When they come faster than they are processed, the oldest that waits
-is dropped and counted: the newest is always next. Stamps that go back reset the node, so a bag may
-loop.
+A thread works on the frames, and a second one beside it. When they come faster than they are
+processed, the oldest that waits is dropped and counted: the newest is always next. Stamps that go
+back reset the node, so a bag may loop.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -42,9 +44,12 @@ from hydranet_ros.ros.image_topics import (
 from hydranet_ros.ros.lifecycle import ManagedNode
 from hydranet_ros.ros.qos import NEVER_S, camera_info_topic
 
+Rest = Callable[[], None]  # of the work on a frame
+
 # What bad data raises in the core; anything else is a fault of ours, and ends the node.
 DATA_ERRORS = (HydraNetError, ValueError, ArithmeticError, RuntimeError, cv2.error)
 WAIT_S = 0.2
+BEHIND_S = 0.002  # a frame that waits for longer was waiting for another
 STOP_TIMEOUT_S = 1.0  # for the frame that is processed when the node is stopped
 
 
@@ -81,6 +86,9 @@ class CameraFrame:
 class ImageInput:
     """Deliver the frames of a camera, or of a pair, to `on_frame` in a thread of its own.
 
+    What `on_frame` returns is called afterwards, where frames wait in a second thread, beside
+    `on_frame` of the next; of one frame after the other.
+
     `rgbd` and `depth_in` are for depth, see `CameraCalibration`. Where `turns` is not set, a
     vertical pair is refused: who takes it must allow for the turn of its camera.
     """
@@ -90,7 +98,7 @@ class ImageInput:
         node: ManagedNode[Any],
         config: InputConfig,
         cameras: Cameras,
-        on_frame: Callable[[CameraFrame], None],
+        on_frame: Callable[[CameraFrame], Rest | None],
         rgbd: RgbdConfig | None = None,
         depth_in: Callable[[str, str], Array] | None = None,
         turns: bool = False,
@@ -109,6 +117,8 @@ class ImageInput:
         self._calibration = CameraCalibration(cameras, config, names, rgbd, depth_in)
         self._frame_id = SteadyName()
         self._thread: threading.Thread | None = None
+        self._second = ThreadPoolExecutor(1, "second_worker")
+        self._finishing: deque[Future[None]] = deque()  # in the second thread
         self._stopping = threading.Event()
         self._reset_reason: str | None = None
         self._advised = False
@@ -150,7 +160,8 @@ class ImageInput:
 
     def diagnostics(self) -> dict[str, str]:
         """How many frames wait, how many were lost, and where."""
-        values = {"waiting": str(len(self._frames) + self._busy), "dropped": str(self.dropped)}
+        waiting = len(self._frames) + self._busy + self._unfinished
+        values = {"waiting": str(waiting), "dropped": str(self.dropped)}
         return {**values, **self._pairs.values()} if len(self._infos) > 1 else values
 
     def look_after_topics(self) -> list[str]:
@@ -216,6 +227,9 @@ class ImageInput:
                 if images is not None:
                     self._process(images)
                     self._busy = 0
+                else:
+                    self._finish()
+            self._finish()
         except Exception:
             # A dead worker must stop the process.
             self._node.get_logger().fatal(f"the worker failed: {traceback.format_exc()}")
@@ -242,17 +256,43 @@ class ImageInput:
 
     def _process(self, images: ImageSet) -> None:
         if self._reset_reason is not None:
+            self._finish()
             reason, self._reset_reason = self._reset_reason, None
             self._node.reset(reason)
+        waited = time.monotonic() - images.arrived > BEHIND_S
+        with self._guarded(images):
+            rest = self._on_frame(self._frame(images))
+            if rest is not None and (waited or self._frames or self._unfinished):
+                self._finish(1)
+                self._finishing.append(self._second.submit(self._end, rest, images))
+            else:  # where no frame waits, a change of threads would only take time
+                self._end(rest, images)
+
+    def _end(self, rest: Rest | None, images: ImageSet) -> None:
+        with self._guarded(images):
+            if rest is not None:
+                rest()
+            self._node.throughput.add(time.monotonic() - images.arrived)
+
+    @property
+    def _unfinished(self) -> int:
+        return sum(not each.done() for each in tuple(self._finishing))
+
+    def _finish(self, most: int = 0) -> None:
+        """Wait until the second thread has `most` frames; what failed there fails here."""
+        while len(self._finishing) > most:
+            self._finishing.popleft().result()
+
+    @contextmanager
+    def _guarded(self, images: ImageSet) -> Iterator[None]:
+        """Warn where a frame cannot be used."""
         try:
-            self._on_frame(self._frame(images))
+            yield
         except DATA_ERRORS as error:
             kind = error.kind if isinstance(error, BadInput) else "not computed"
             text = " ".join(str(error).split())
             self._node.warn(kind, f"frame {images.stamp_ns} ns is not used: {text}")
             self._node.productivity.note(kind)
-        else:
-            self._node.throughput.add(time.monotonic() - images.arrived)
 
     def _frame(self, images: ImageSet) -> CameraFrame:
         self._advise(images)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -195,6 +196,25 @@ def test_after_a_reset_it_is_as_new(worlds: list[Street | Building]) -> None:
         else:
             np.testing.assert_array_equal(found.C_2_1, expected.C_2_1)
             np.testing.assert_array_equal(found.Sigma_2_1, expected.Sigma_2_1)
+
+
+def test_looking_at_the_next_frame_beside_telling_of_this_one_changes_nothing(
+    worlds: list[Street | Building],
+) -> None:
+    """As the node works where frames wait."""
+    world = worlds[0]
+    frames = [Frame(stamp, photo(world, k)) for k, stamp in enumerate(world.stamps_ns[:12])]
+    one, two = (VisualGyro(world.camera.left, predictor=PREDICTOR) for _ in range(2))
+    alone = [one.update(frame) for frame in frames]
+    with ThreadPoolExecutor(1) as beside:
+        told = [beside.submit(two.tell, two.look(frame)) for frame in frames]
+        beside_each_other = [each.result() for each in told]
+    assert alone[0] is beside_each_other[0] is None
+    for a, b in zip(alone[1:], beside_each_other[1:], strict=True):
+        assert a is not None
+        assert b is not None
+        np.testing.assert_array_equal(a.C_2_1, b.C_2_1)
+        np.testing.assert_array_equal(a.Sigma_2_1, b.Sigma_2_1)
 
 
 def test_equal_frames_give_equal_bytes(worlds: list[Street | Building]) -> None:

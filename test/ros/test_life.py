@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from threading import Event
 from types import SimpleNamespace
 from typing import Any
 
@@ -199,6 +200,57 @@ def test_under_overload_the_newest_frame_is_next(
     assert bench.spin_until(lambda: len(seen) == 2, 10.0)
     assert seen == [10**9, 2 * 10**9]
     assert node.warn.counts["dropped frames"] == 9
+
+
+def test_the_rest_of_a_frame_is_done_beside_the_next_and_in_order(
+    bench: Bench, vo: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two threads where frames wait; a reset waits for both, and a bad frame stops neither."""
+    rig = StereoRig(bench, CAMERA, SHAPE, "/slow/")
+    node, held = vo.node, Event()
+    begun: list[int] = []
+    ended: list[int] = []
+    resets: list[int] = []
+
+    def on_frame(received: CameraFrame) -> Callable[[], None]:
+        begun.append(received.frame.stamp_ns)
+        if len(begun) == 1:
+            bench_has_sent.wait(10.0)  # others wait from now on
+
+        def rest() -> None:
+            held.wait(10.0)
+            if received.frame.stamp_ns == 2 * 10**9:
+                raise ValueError("a bad frame")
+            ended.append(received.frame.stamp_ns)
+
+        return rest
+
+    bench_has_sent = Event()
+    assert node.trigger_deactivate() == node.trigger_cleanup() == TransitionCallbackReturn.SUCCESS
+    monkeypatch.setattr(node, "on_frame", on_frame)
+    monkeypatch.setattr(node, "reset", lambda _: resets.append(len(ended)))
+    node.trigger_configure()
+    node.trigger_activate()
+    assert bench.spin_until(lambda: rig.listened(1), 10.0)
+    rig.send(10**9, TEXTURE, TEXTURE)
+    assert bench.spin_until(lambda: begun, 10.0)
+    rig.send(2 * 10**9, TEXTURE, TEXTURE)
+    worker = node.workers[0]
+    assert bench.spin_until(lambda: worker.diagnostics()["waiting"] == "2", 10.0)
+    bench_has_sent.set()
+    assert bench.spin_until(lambda: len(begun) == 2, 10.0), "the rest of the first holds it up"
+    assert ended == []
+    resets.clear()  # that of the activation
+    worker.request_reset("asked for")
+    rig.send(3 * 10**9, TEXTURE, TEXTURE)
+    bench.spin(0.3)
+    assert resets == []
+    held.set()
+    assert bench.spin_until(lambda: len(ended) == 2, 10.0)
+    assert (begun, ended) == ([10**9, 2 * 10**9, 3 * 10**9], [10**9, 3 * 10**9])
+    assert resets == [1]
+    assert node.warn.counts["not computed"] == 1
+    assert bench.spin_until(lambda: worker.diagnostics()["waiting"] == "0", 10.0)
 
 
 def clock_of(bench: Bench, node: FusionNode) -> Callable[[int], None]:
@@ -524,11 +576,12 @@ def test_a_second_interruption_changes_nothing(bench: Bench, tmp_path: Path) -> 
     assert "Traceback" not in node.log
 
 
-def test_a_fault_of_our_own_ends_the_node_visibly(bench: Bench) -> None:
-    program = """
+@pytest.mark.parametrize("where", ["broken", "lambda *_: broken"], ids=["at once", "in the rest"])
+def test_a_fault_of_our_own_ends_the_node_visibly(bench: Bench, where: str) -> None:
+    program = f"""
 from hydranet_ros.ros import stereo_vo_node
-def broken(self, received): raise KeyError("a fault of our own")
-stereo_vo_node.StereoVONode.on_frame = broken
+def broken(*_): raise KeyError("a fault of our own")
+stereo_vo_node.StereoVONode.on_frame = {where}
 stereo_vo_node.main()
 """
     reliable = ["-p", "input.reliability:=reliable"]
