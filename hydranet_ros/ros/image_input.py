@@ -229,7 +229,8 @@ class ImageInput:
                     self._busy = 0
                 else:
                     self._finish()
-            self._finish()
+            if self._stopping is stopping:
+                self._finish()
         except Exception:
             # A dead worker must stop the process.
             self._node.get_logger().fatal(f"the worker failed: {traceback.format_exc()}")
