@@ -47,7 +47,7 @@ from hydranet_ros.ros.parameters import file_parameter, refuse_misspelt
 CONFIG = Path(__file__).resolve().parent.parent / "config"
 
 ARGUMENTS = {
-    "bag": "rosbag2, KITTI folder or 'street' to play; empty: a live camera",
+    "bag": "rosbag2, folder of images or 'street' to play; empty: a live camera",
     "rate": "times the recorded speed",
     "start": "begin so many seconds into the bag",
     "loop": "begin again at the end of the bag: true or false",

@@ -27,9 +27,9 @@ def add_parser(commands: Commands) -> None:
         "play",
         run,
         "publish a bag, a folder of images, or the simulated street over ROS 2",
-        "Publish SOURCE with /clock: the messages of a rosbag2 as they are, or the left and "
-        "right images, their calibration and the truth of a KITTI folder or of 'street'. Says "
-        "at the end which rate it held.",
+        "Publish SOURCE with /clock: the messages of a rosbag2 as they are, or the images, "
+        "calibration and truth of a folder (KITTI, EuRoC, TUM, 7-Scenes) or of 'street'; one "
+        "camera is left/image_rect. Says at the end which rate it held.",
         EXAMPLES,
     )
     add_source(parser)

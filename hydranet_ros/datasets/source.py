@@ -130,6 +130,16 @@ def _open_folder(
     raise FileError(folder, f"has no images in a known layout: {LAYOUTS}")
 
 
+def has_one_camera(name: str) -> bool:
+    """Whether a folder of images has a layout of one camera: TUM, 7-Scenes."""
+    folder = Path(name)
+    if name == STREET or is_bag(name) or not folder.is_dir():
+        return False
+    if is_euroc(folder) or any((folder / part).exists() for part in KITTI_PARTS):
+        return False
+    return is_listed(folder) or find_sequence(folder) is not None
+
+
 def _refuse(camera: str | PathLike[str] | None, why: str) -> None:
     if camera is not None:
         raise HydraNetError(f"--camera: {why}")

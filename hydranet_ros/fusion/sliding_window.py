@@ -101,6 +101,7 @@ class SlidingWindowFusion:
         kept = before.with_bias == config.with_bias and before.with_scales == config.with_scales
         kept &= before.imu.use == config.imu.use
         self.imu.config = config.imu
+        self._keep_samples()
         if not self.started or not kept:
             if self.started:
                 self._carry_over()
@@ -126,8 +127,14 @@ class SlidingWindowFusion:
         self._T_w_c = lie.se3_inverse(self.window.pose(-1))
         self._Sigma_c_w, self._up_w = self.expects.known.Sigma_c_w, self.window.up_w
 
+    def _keep_samples(self) -> None:
+        """Of the IMU, as long as a late rotation may ask for them."""
+        c = self.config
+        self.imu.keep_ns = round(1e9 * (2.0 * c.window_s + 2.0 * c.max_wait_s + 1.0))
+
     def _begin(self) -> None:
         """An empty window, which will start at `_T_w_c` with `_Sigma_c_w`."""
+        self._keep_samples()
         c = self.config
         self.window = Window(*assumptions(self.config), c.with_bias, c.with_scales)
         self.gate = Gate(c.gate_probability, c.max_consecutive_rejections)
@@ -143,7 +150,6 @@ class SlidingWindowFusion:
             np.eye(3) * bias**2,
             np.diag(c.calibration.sigmas**2) * c.with_scales,
         )
-        self.imu.keep_ns = round(1e9 * (2.0 * c.window_s + 2.0 * c.max_wait_s + 1.0))
         self.expects = Expectation(c, self.window, self._edges, self.imu, known)
         if len(self.imu):
             self._add_imu()

@@ -33,7 +33,7 @@ from hydranet_ros.datasets.bag_messages import (
     recorded,
     topic_types,
 )
-from hydranet_ros.datasets.source import STREET, is_bag, open_source
+from hydranet_ros.datasets.source import STREET, has_one_camera, is_bag, open_source
 from hydranet_ros.errors import FileError, HydraNetError
 from hydranet_ros.ros.conversions import message_class, stamp_ns, time_message
 from hydranet_ros.ros.qos import LATCHED, greeting
@@ -337,13 +337,13 @@ class Playlist:
 
 
 def open_playlist(name: str) -> Playlist:
-    """A rosbag2, a KITTI folder, or the simulated street."""
+    """A rosbag2, a folder of images, or the simulated street."""
     if is_bag(name):
         types = topics(name)
         if not types:
             raise FileError(name, "has no messages to play")
         return Playlist(name, types, lambda: read_messages(name))
-    source = open_source(name)
+    source = open_source(name, cameras="mono" if has_one_camera(name) else "stereo")
     return Playlist(name, topic_types(source), lambda: recorded(source), slow=name == STREET)
 
 

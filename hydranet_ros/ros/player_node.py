@@ -1,4 +1,4 @@
-"""player_node: plays a rosbag2, a KITTI folder or the simulated street, with /clock.
+"""player_node: plays a rosbag2, a folder of images or the simulated street, with /clock.
 
     python -m hydranet_ros.ros.player_node --ros-args -p source:=BAG -p rate:=1.0
 
@@ -40,7 +40,7 @@ SETTLE_S = 1.0
 class PlayerConfig(Configuration):
     """What is played, and how."""
 
-    source: str = setting("street", "a rosbag2, a KITTI folder, or 'street'", live=False)
+    source: str = setting("street", "a rosbag2, a folder of images, or 'street'", live=False)
     rate: float = setting(1.0, "times the recorded speed", 0.001, 1000.0, live=False)
     start: float = setting(0.0, "begin so many seconds in", 0.0, live=False)
     loop: bool = setting(False, "begin again at the end", None, live=False)

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 import pytest
 
@@ -162,6 +163,23 @@ def test_start_leaves_out_the_beginning(bag: Path, listener: Listener) -> None:
         listener.until(lambda: False, 0.5)
     expected = [s for s in open_source(str(bag)).stamps_ns.tolist() if s >= 600_000_000]
     assert stamps(listener.heard["left/image_rect"]) == expected
+
+
+def test_a_folder_of_one_camera_is_played(listener: Listener, tmp_path: Path) -> None:
+    folder = tmp_path / "rgbd_dataset_freiburg1_desk"
+    (folder / "rgb").mkdir(parents=True)
+    times = [f"{0.1 * (1 + k):.6f}" for k in range(3)]
+    for each in times:
+        cv2.imwrite(str(folder / "rgb" / f"{each}.png"), np.zeros((480, 640), np.uint8))
+    (folder / "rgb.txt").write_text("".join(f"{each} rgb/{each}.png\n" for each in times))
+    with player(str(folder), "--subscribers", "1", "--rate", "2") as child:
+        assert listener.until(lambda: child.poll() is not None)
+        listener.until(lambda: False, 0.5)
+        log = child.communicate()[1]
+    assert child.returncode == 0, log
+    assert stamps(listener.heard["left/image_rect"]) == [10**8, 2 * 10**8, 3 * 10**8]
+    assert len(listener.heard["left/camera_info"]) == 3
+    assert listener.heard["right/image_rect"] == []
 
 
 def test_a_loop_goes_on_until_a_signal_ends_it(bag: Path, listener: Listener) -> None:
