@@ -196,7 +196,7 @@ def together(
     """All nodes in one process."""
     values = {name: given(everywhere | each) for name, (each, _) in working.items()}
     file = Path(tempfile.mkdtemp(prefix="hydranet_")) / "hydranet_all.yaml"
-    file.write_text(together_parameters(values), encoding="utf-8")
+    file.write_text(together_parameters(values, namespace), encoding="utf-8")
     return Node(
         executable="python3",
         arguments=["-m", "hydranet_ros.ros.hydranet_all"],

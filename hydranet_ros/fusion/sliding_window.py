@@ -87,12 +87,12 @@ class SlidingWindowFusion:
 
     def restart(self) -> None:
         """Go on from the newest pose with the next measurement; how far it went is not known."""
+        self._forget_calibration()
+        self.imu.clear()
         if self.started:
             self._carry_over()
             self._Sigma_c_w = self._Sigma_c_w + np.diag(RESTART_SIGMA**2)
             self._up_w = None
-            self._forget_calibration()
-            self.imu.clear()
             self._begin()
 
     def apply(self, config: FusionConfig) -> None:
@@ -105,7 +105,8 @@ class SlidingWindowFusion:
         if not self.started or not kept:
             if self.started:
                 self._carry_over()
-            self._forget_calibration()
+            if not kept:
+                self._forget_calibration()
             self._begin()
             return
         self.window.noise, *kernels = assumptions(self.config)
@@ -118,10 +119,11 @@ class SlidingWindowFusion:
         s, Sigma = self.window.states, self.expects.known.calibration
         if self.started and Sigma is not None:
             self._calibration = np.concatenate([s.b[-1], s.s[-1], s.i[-1]])
-            self._Sigma_calibration = Sigma
+            self._Sigma_calibration, self._kept_ns = Sigma, int(self.window.stamps[-1])
 
     def _forget_calibration(self) -> None:
         self._calibration, self._Sigma_calibration = np.zeros(9), np.zeros((0, 0))
+        self._kept_ns = 0
 
     def _carry_over(self) -> None:
         self._T_w_c = lie.se3_inverse(self.window.pose(-1))
@@ -394,9 +396,11 @@ class SlidingWindowFusion:
         covariance[:6, :6] = self._Sigma_c_w
         variances = first_variances(self.config, self.imu.covers(stamp))
         covariance[6:, 6:] = np.diag(variances[: size - 6])
-        kept = slice(6, min(size, 6 + len(self._Sigma_calibration)))
+        count = min(size - 6, len(self._Sigma_calibration))
+        seconds = max(float(stamp - self._kept_ns) * 1e-9, 0.0)
+        kept, walked = slice(6, 6 + count), self.window.noise.calibration_walk[:count] * seconds
         covariance[kept, 6:] = covariance[6:, kept] = 0.0
-        covariance[kept, kept] = self._Sigma_calibration[: kept.stop - 6, : kept.stop - 6]
+        covariance[kept, kept] = self._Sigma_calibration[:count, :count] + np.diag(walked)
         self.window.start(stamp, lie.se3_inverse(self._T_w_c), covariance, self._calibration)
 
     def _first_odometry(self, edges: dict[Interval, dict[str, Edge]]) -> int | None:
@@ -420,6 +424,5 @@ class SlidingWindowFusion:
         turned = self.expects.known.Sigma_c_w[3:, 3:] + np.eye(3) * min(rate * gap, np.pi) ** 2
         self._T_w_c, self._Sigma_c_w = T_w_c, self._Sigma_c_w.copy()
         self._Sigma_c_w[3:, 3:] = turned
-        self._keep_calibration()
         self._begin()
         self.odometry_seen = True

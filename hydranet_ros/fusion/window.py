@@ -100,6 +100,12 @@ class WindowNoise:
     imu_walk: float = 1.0  # variance of the bias of an IMU per second
     vertical: float = 1.0  # variance of a vertical, rad^2
 
+    @property
+    def calibration_walk(self) -> Array:
+        """(9,) variances of bias, errors of scale and bias of an IMU per second."""
+        scales = np.zeros(3) if self.scale_walk is None else self.scale_walk
+        return np.concatenate([np.full(3, self.bias_walk), scales, np.full(3, self.imu_walk)])
+
 
 class Window:
     """States in the order of their stamps, the edges between them, and the prior.

@@ -272,7 +272,11 @@ class VisualGyro:
         self.flow = None if compared is None else compared.flow
         if sight.lost is None and sight.last is not None and compared is not None:
             rotation = self._predicted(compared, sight.last, frame)
-            return self._with_persistent(self._with_memory(frame, rotation))
+            try:
+                return self._with_persistent(self._with_memory(frame, rotation))
+            except Exception:  # what it has of this frame would fail with the next one, too
+                self._memory = self._new_memory()
+                raise
         if sight.lost not in BRIDGED:  # nothing of what was remembered is in view
             self._begin(frame)
         return None

@@ -109,13 +109,15 @@ def together_command(
     return node_command("hydranet_all", parameters, remaps)
 
 
-def together_parameters(nodes: Mapping[str, Mapping[str, Value]]) -> str:
-    """A file of parameters for hydranet_all and its nodes, in any namespace.
+def together_parameters(nodes: Mapping[str, Mapping[str, Value]], namespace: str = "") -> str:
+    """A file of parameters for hydranet_all and its nodes.
 
-    `-p NODE:KEY:=VALUE` is for a node in the root alone. As JSON every text is quoted.
+    `-p NODE:KEY:=VALUE` is for a node in the root alone. Full names win over the wildcards of a
+    file that was given before. As JSON every text is quoted.
     """
     values: dict[str, Mapping[str, Value]] = {"hydranet_all": {"nodes": list(nodes)}, **nodes}
-    return json.dumps({f"/**/{name}": {"ros__parameters": each} for name, each in values.items()})
+    space = f"/{namespace}/".replace("//", "/").replace("//", "/")
+    return json.dumps({f"{space}{name}": {"ros__parameters": v} for name, v in values.items()})
 
 
 def _yaml(value: Value) -> str:

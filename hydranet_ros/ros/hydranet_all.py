@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 from rclpy.clock import TimeJump
 
+from hydranet_ros.fusion import window
 from hydranet_ros.ros.fusion_node import FusionNode
 from hydranet_ros.ros.hydranet_node import HydraNetNode
 from hydranet_ros.ros.lifecycle import ManagedNode, NodeConfig
@@ -22,13 +23,16 @@ from hydranet_ros.ros.sharing import SharedSubscriptions
 from hydranet_ros.ros.spin import leave, run_together
 from hydranet_ros.ros.stereo_vo_node import StereoVONode
 from hydranet_ros.settings import setting
+from hydranet_ros.stereo_vo import odometry as stereo_vo
 
-# The fusion last: when it is ready, so are those that it hears.
+# In this order: who waits for a subscriber of images (a player) waits for the one that takes
+# longest to start, and when the fusion is ready, so are those that it hears.
 NODES: dict[str, type[ManagedNode[Any]]] = {
-    "stereo_vo_node": StereoVONode,
     "hydranet_node": HydraNetNode,
+    "stereo_vo_node": StereoVONode,
     "fusion_node": FusionNode,
 }
+WARM_UPS = {"stereo_vo_node": stereo_vo.warm_up, "fusion_node": window.warm_up}
 
 
 @dataclass(frozen=True)
@@ -68,8 +72,13 @@ class HydraNetAll(ManagedNode[AllConfig]):
 def make_nodes(**options: Any) -> list[ManagedNode[Any]]:
     """The nodes, and before them the one that holds what they share."""
     owner = HydraNetAll(**options)
-    shared = SharedSubscriptions(owner)
-    owner.members = [NODES[name](shared=shared, **options) for name in owner.config.nodes]
+    shared, chosen = SharedSubscriptions(owner), owner.config.nodes
+    for name, warm_up in WARM_UPS.items():
+        if name in chosen:  # before anybody subscribes
+            warm_up()
+    owner.members = [
+        make(shared=shared, **options) for name, make in NODES.items() if name in chosen
+    ]
     return [owner, *owner.members]
 
 

@@ -118,7 +118,8 @@ class ImageInput:
         self._frame_id = SteadyName()
         self._thread: threading.Thread | None = None
         self._second = ThreadPoolExecutor(1, "second_worker")
-        self._finishing: deque[Future[None]] = deque()  # in the second thread
+        self._finishing: Future[None] | None = None  # in the second thread
+        node.when_closed(partial(self._second.shutdown, wait=False))
         self._stopping = threading.Event()
         self._reset_reason: str | None = None
         self._advised = False
@@ -263,9 +264,10 @@ class ImageInput:
         waited = time.monotonic() - images.arrived > BEHIND_S
         with self._guarded(images):
             rest = self._on_frame(self._frame(images))
-            if rest is not None and (waited or self._frames or self._unfinished):
-                self._finish(1)
-                self._finishing.append(self._second.submit(self._end, rest, images))
+            behind = waited or self._frames or self._unfinished
+            self._finish()
+            if rest is not None and behind:
+                self._finishing = self._second.submit(self._end, rest, images)
             else:  # where no frame waits, a change of threads would only take time
                 self._end(rest, images)
 
@@ -276,13 +278,14 @@ class ImageInput:
             self._node.throughput.add(time.monotonic() - images.arrived)
 
     @property
-    def _unfinished(self) -> int:
-        return sum(not each.done() for each in tuple(self._finishing))
+    def _unfinished(self) -> bool:
+        finishing = self._finishing
+        return finishing is not None and not finishing.done()
 
-    def _finish(self, most: int = 0) -> None:
-        """Wait until the second thread has `most` frames; what failed there fails here."""
-        while len(self._finishing) > most:
-            self._finishing.popleft().result()
+    def _finish(self) -> None:
+        """Wait for the second thread; what failed there fails here."""
+        if self._finishing is not None:
+            self._finishing.result()
 
     @contextmanager
     def _guarded(self, images: ImageSet) -> Iterator[None]:

@@ -145,12 +145,13 @@ class ManagedNode(LifecycleNode, Generic[Config]):
         """
         monitor = SubscriptionMonitor(self.resolve_topic_name(topic), quality, latched)
         leftovers = monitor.leftovers
+        streams = quality.streams and not latched
 
         def receive(message: Any) -> None:
             monitor.receive()
             if quality.is_work:
                 self.productivity.hear()
-            header = None if latched else getattr(message, "header", None)
+            header = getattr(message, "header", None) if streams else None
             if header is not None and leftovers.holds(stamp_ns(header.stamp)):
                 self.warn("before the jump", f"{monitor.topic}: of before the clock jumped")
             elif self.active or latched:

@@ -183,7 +183,9 @@ class PathPublisher:
         self._published = 0.0
 
     def clear(self) -> None:
-        """Begin a new path."""
+        """Begin a new path, also for those who come before its first pose."""
+        if self._poses:
+            self._node.publish(self._publisher, Path(header=self._poses[-1].header))
         self._poses.clear()
 
     def add(self, message: Odometry) -> None:

@@ -49,9 +49,14 @@ class QualityConfig(Configuration):
     """Whether silence before the first message is a fault, too."""
 
     @property
+    def streams(self) -> bool:
+        """Whether messages come all the time, so that silence is a fault."""
+        return self.silence_s < NEVER_S
+
+    @property
     def is_work(self) -> bool:
         """Whether estimates must come out while such messages come in."""
-        return self.expected_from_start and self.silence_s < NEVER_S
+        return self.expected_from_start and self.streams
 
     @property
     def profile(self) -> QoSProfile:

@@ -142,6 +142,7 @@ class Robot:
         imu: bool = True,
         shaken: float = 0.01,
         camera: bool = True,
+        moved: bool = True,
     ) -> None:
         """`wheels` (speed, rate) and `seen` (rate) are what they say where it is not the truth."""
         told = (speed, rate) if wheels is None else wheels
@@ -154,7 +155,7 @@ class Robot:
                 up = self.T_w_c[:3, :3].T @ UP
                 felt = 9.81 * up + shaken * self.rng.normal(size=3)
                 self.fusion.add_imu(ImuSample(self.time, w, felt), np.eye(3))
-            if self.time % (20 * MS) == 0:
+            if moved and self.time % (20 * MS) == 0:
                 xi = np.array([0.0, 0.0, -told[0], 0.0, told[1], 0.0]) * 0.02
                 T = lie.se3_exp(xi)
                 span = self.time - 20 * MS, self.time
@@ -400,6 +401,41 @@ def test_a_pose_that_is_set_leaves_what_was_learnt_of_the_sensors() -> None:
     assert robot.state is not None
     assert robot.state.Sigma_imu_bias is not None
     assert np.trace(robot.state.Sigma_imu_bias) > 4.0 * np.trace(after.Sigma_imu_bias)
+
+
+def test_wheels_and_imu_that_come_late_find_the_scale_of_the_gyro() -> None:
+    """Before them rotations are all there is, and no scale shows."""
+    robot = Robot()
+    robot.drive(3.0, 0.3, 0.3, seen=0.3 * 1.05, imu=False, moved=False)
+    for turn in (0.3, -0.3, 0.4):
+        robot.drive(2.0, 0.3, turn, seen=turn * 1.05)
+    assert robot.state is not None
+    assert robot.state.Sigma_imu_bias is not None
+    error = robot.state.imu_bias - BIAS
+    assert error @ np.linalg.solve(robot.state.Sigma_imu_bias, error) < 16.0
+    assert robot.state.scales[0] == pytest.approx(0.05, abs=0.02)
+
+
+def test_what_was_learnt_is_less_sure_after_a_pause_and_forgotten_in_another_drive() -> None:
+    robot = Robot()
+    robot.drive(2.0)
+    window = robot.fusion.window
+    assert robot.state is not None
+    assert robot.state.Sigma_imu_bias is not None
+    before = np.trace(robot.state.Sigma_imu_bias)
+    robot.fusion.set_pose(robot.T_w_c, np.eye(6) * 0.01)
+    robot.fusion.apply(replace(robot.fusion.config, max_wait_s=0.2))  # nothing of the states
+    robot.time += 600_000 * MS
+    robot.drive(0.1, 0.4, 0.5)
+    walk = 3.0 * np.deg2rad(robot.fusion.config.imu.bias_walk_deg_s) ** 2 * 600.0
+    assert robot.state.Sigma_imu_bias is not None
+    assert np.trace(robot.state.Sigma_imu_bias) == pytest.approx(before + walk, rel=0.3)
+    robot.fusion.set_pose(robot.T_w_c, np.eye(6) * 0.01)
+    window.restart()  # before anything was measured at the new pose
+    assert len(window.imu) == 0
+    robot.drive(0.1, 0.4, 0.5)
+    assert robot.state.Sigma_imu_bias is not None
+    assert np.trace(robot.state.Sigma_imu_bias) > 10.0 * before
 
 
 def test_an_imu_that_comes_late_is_used_from_then_on() -> None:

@@ -23,7 +23,7 @@ from hydranet_ros.geometry.camera import Camera, Frame, Image
 from hydranet_ros.geometry.estimates import RelativeRotation
 from hydranet_ros.gyro import visual_gyro
 from hydranet_ros.gyro.flow import FlowConfig
-from hydranet_ros.gyro.memory import MemoryConfig
+from hydranet_ros.gyro.memory import Memory, MemoryConfig
 from hydranet_ros.gyro.visual_gyro import GyroConfig, GyroLost, VisualGyro, open_predictor
 from hydranet_ros.pipeline import Pipeline, PipelineConfig
 from hydranet_ros.simulation.building import Building
@@ -215,6 +215,30 @@ def test_looking_at_the_next_frame_beside_telling_of_this_one_changes_nothing(
         assert b is not None
         np.testing.assert_array_equal(a.C_2_1, b.C_2_1)
         np.testing.assert_array_equal(a.Sigma_2_1, b.Sigma_2_1)
+
+
+def test_a_memory_that_fails_begins_anew(
+    worlds: list[Street | Building], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else what it could not solve would fail with every frame that follows."""
+    world, solve = worlds[0], Memory._remembered
+    gyro, failed = VisualGyro(world.camera.left, predictor=PREDICTOR), []
+
+    def degenerate(self: Memory, *given: Any) -> Any:
+        if not failed and self._since == 3:
+            failed.append(self)
+        if self in failed:
+            raise np.linalg.LinAlgError("singular")
+        return solve(self, *given)
+
+    monkeypatch.setattr(Memory, "_remembered", degenerate)
+    came = []
+    for k, stamp in enumerate(world.stamps_ns[:8]):
+        try:
+            came.append(gyro.update(Frame(stamp, photo(world, k))) is not None)
+        except np.linalg.LinAlgError:
+            came.append(False)
+    assert came == [False, True, True, False, True, True, True, True]
 
 
 def test_equal_frames_give_equal_bytes(worlds: list[Street | Building]) -> None:

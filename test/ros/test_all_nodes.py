@@ -86,14 +86,16 @@ def test_some_nodes_of_one_process(bench: Bench, tmp_path: Path) -> None:
         process.end()
 
 
+@pytest.mark.parametrize("own_section", ["/**", "/r1/fusion_node"])
 def test_parameters_of_a_file_are_those_of_each_in_any_namespace(
-    bench: Bench, tmp_path: Path
+    bench: Bench, tmp_path: Path, own_section: str
 ) -> None:
     """As the launch file gives them: after the user's own, and stronger."""
     own, launched = tmp_path / "own.yaml", tmp_path / "launched.yaml"
-    own.write_text("/**/fusion_node: {ros__parameters: {frames: {prefix: mine}}}\n")
+    mine = "{ros__parameters: {frames: {prefix: mine}}}"
+    own.write_text(f"/**/fusion_node: {mine}\n{own_section}: {mine}\n")
     values = {"frames.prefix": "09", "output.path.poses": 7}
-    launched.write_text(together_parameters({"fusion_node": values}))
+    launched.write_text(together_parameters({"fusion_node": values}, "/r1"))
     files = "--params-file", str(own), "--params-file", str(launched)
     process = NodeProcess("hydranet_all", ("-r", "__ns:=/r1", *files), tmp_path)
     try:

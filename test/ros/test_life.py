@@ -243,8 +243,9 @@ def test_the_rest_of_a_frame_is_done_beside_the_next_and_in_order(
     resets.clear()  # that of the activation
     worker.request_reset("asked for")
     rig.send(3 * 10**9, TEXTURE, TEXTURE)
-    bench.spin(0.3)
+    bench.spin(0.5)
     assert resets == []
+    assert worker.diagnostics()["waiting"] == "3"
     held.set()
     assert bench.spin_until(lambda: len(ended) == 2, 10.0)
     assert (begun, ended) == ([10**9, 2 * 10**9, 3 * 10**9], [10**9, 3 * 10**9])
@@ -284,16 +285,25 @@ def test_a_clock_that_jumps_back_clears_the_state(bench: Bench) -> None:
 def test_what_was_on_its_way_when_time_jumped_back_is_not_used(bench: Bench) -> None:
     """A bag that loops: its last messages come after the reset, and must begin no new state."""
     car = DrivenFusion(bench, "looped", use_sim_time=True)
+    topic = "/looped/fusion_node/set_pose"
+    setting, pose = bench.publisher(PoseWithCovarianceStamped, topic), PoseWithCovarianceStamped()
+    pose.header.frame_id = "map"  # which is told, with every pose that is looked at
     with spinning(car.node):
         set_clock = clock_of(bench, car.node)
         set_clock(car.began_ns)
         car.drive(100)
+        pose.header.stamp = stamp(car.began_ns + 19 * 10**8)
+        setting.publish(pose)
+        assert counted(bench, car.node, f"{topic}: set_pose")
         set_clock(car.began_ns + 10 * 10**9)
         set_clock(car.began_ns)
         assert counted(bench, car.node, "clock jumped")
         for _ in range(3):
             car.step()
         assert counted(bench, car.node, "before the jump", 3)
+        pose.header.stamp = stamp(car.began_ns + 2 * 10**9)
+        setting.publish(pose)
+        assert counted(bench, car.node, f"{topic}: set_pose", 2), "once in a while is no stream"
         car.steps = 0
         assert car.drive(50) == pytest.approx(49.0, abs=0.1)
         assert car.node.warn.counts["stamps went back"] == 0
@@ -576,11 +586,18 @@ def test_a_second_interruption_changes_nothing(bench: Bench, tmp_path: Path) -> 
     assert "Traceback" not in node.log
 
 
-@pytest.mark.parametrize("where", ["broken", "lambda *_: broken"], ids=["at once", "in the rest"])
-def test_a_fault_of_our_own_ends_the_node_visibly(bench: Bench, where: str) -> None:
+@pytest.mark.parametrize(
+    ("where", "behind_s"),
+    [("broken", 1.0), ("lambda *_: broken", 1.0), ("lambda *_: broken", -1.0)],
+    ids=["at once", "in the rest", "in the second thread"],
+)
+def test_a_fault_of_our_own_ends_the_node_visibly(
+    bench: Bench, where: str, behind_s: float
+) -> None:
     program = f"""
-from hydranet_ros.ros import stereo_vo_node
+from hydranet_ros.ros import image_input, stereo_vo_node
 def broken(*_): raise KeyError("a fault of our own")
+image_input.BEHIND_S = {behind_s}
 stereo_vo_node.StereoVONode.on_frame = {where}
 stereo_vo_node.main()
 """
