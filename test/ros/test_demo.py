@@ -242,12 +242,13 @@ def test_bad_input_is_one_line_and_exit_code_2(
 
 
 def test_a_domain_in_use_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of domains beyond those that other tests take meanwhile."""
     with ExitStack() as stack:
-        for domain in (97, 98):
+        for domain in (110, 111):
             port = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
             port.bind(("", 7410 + 250 * domain + 3))
-        monkeypatch.setattr(environment, "DOMAINS", range(97, 99))
-        with pytest.raises(HydraNetError, match="no ROS domain from 97 to 98"):
+        monkeypatch.setattr(environment, "DOMAINS", range(110, 112))
+        with pytest.raises(HydraNetError, match="no ROS domain from 110 to 111"):
             environment.free_domain()
-        monkeypatch.setattr(environment, "DOMAINS", range(97, 100))
-        assert environment.free_domain() == 99
+        monkeypatch.setattr(environment, "DOMAINS", range(110, 113))
+        assert environment.free_domain() == 112
