@@ -154,7 +154,8 @@ def _acts(options: argparse.Namespace, config: DemoConfig, folder: ResultsFolder
             _say(options, f"Act {act.number}. {act.title}")
             if act.number in ready:
                 ready[act.number].result()
-            outcomes[act.number] = _play(act, own, options, config, environment, bags[act.number])
+            played, watched = bags[act.number], page is not None
+            outcomes[act.number] = _play(act, own, options, config, environment, played, watched)
             _say(options, f"  {outcomes[act.number].line()}")
     for drive, act in enumerate(acts, 1):
         _keep_shown(page, drive, options.out / f"recorded_{act.number}")
@@ -206,6 +207,7 @@ def _play(
     config: DemoConfig,
     environment: Mapping[str, str],
     played: Path,
+    watched: bool,
 ) -> Outcome:
     import numpy as np
 
@@ -216,7 +218,7 @@ def _play(
     seconds = float(source.stamps_ns[-1] - source.stamps_ns[0]) * 1e-9
     logs = options.out / "logs" / f"act_{act.number}"
     stage = act.stage(config)
-    session = Session(logs, options.rate * act.pace, seconds, stage, environment)
+    session = Session(logs, options.rate * act.pace, seconds, stage, environment, watched)
     recorded = played.with_name(f"recorded_{act.number}")
     run_nodes(session, played, recorded)
     run = read_recorded_run(recorded)
@@ -266,7 +268,8 @@ def _as_it_is(options: argparse.Namespace, config: DemoConfig, folder: ResultsFo
     stage = stereo_stage(config)
     environment = private_environment(options.out / "logs")
     page = _page(options, environment)
-    session = Session(options.out / "logs", options.rate, seconds, stage, environment)
+    logs, watched = options.out / "logs", page is not None
+    session = Session(logs, options.rate, seconds, stage, environment, watched)
     with tempfile.TemporaryDirectory(dir=options.out, prefix=".") as scratch:
         played = _prepare(source, Path(scratch) / "played")
         recorded = Path(scratch) / "recorded"

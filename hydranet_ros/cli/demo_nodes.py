@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -175,6 +175,8 @@ RECORDED = {
     "/diagnostics": "diagnostic_msgs/msg/DiagnosticArray",
 }
 AWAITED = ("vo/odometry", "fused/odometry", ROTATION)
+TRUTH = "ground_truth/odometry"
+SEEN_BY_PAGE = (TRUTH, "left/camera_info")
 
 
 @dataclass(frozen=True)
@@ -201,10 +203,20 @@ class Session:
     seconds: float
     stage: Stage
     environment: Mapping[str, str]
+    watched: bool = False  # by the live page
+
+    def listeners(self, played: Container[str]) -> dict[str, int]:
+        """Who is to be there before anything is played: what comes earlier is lost to him."""
+        wanted = dict(self.stage.listeners)
+        if f"/{TRUTH}" in played:
+            wanted.setdefault(TRUTH, 1)  # the recorder
+        seen = SEEN_BY_PAGE if self.watched else ()
+        return {topic: count + (topic in seen) for topic, count in wanted.items()}
 
 
 def run_nodes(session: Session, played: Path, recorded: Path) -> None:
     """Play one bag through the nodes and record what they publish into another."""
+    from hydranet_ros.datasets.bag_files import topics
     from hydranet_ros.evaluation.output import time_bar
 
     lasting_s, stage = session.seconds / session.rate, session.stage
@@ -215,8 +227,8 @@ def run_nodes(session: Session, played: Path, recorded: Path) -> None:
         nodes.wait_for_line("recorder_node", "ready", READY_S)
         player: dict[str, Value] = {"source": str(played), "rate": session.rate}
         player["subscribers"] = stage.subscribers
-        if stage.listeners:
-            player["listeners"] = [f"{topic} {n}" for topic, n in stage.listeners.items()]
+        if listeners := session.listeners(topics(played)):
+            player["listeners"] = [f"{topic} {n}" for topic, n in listeners.items()]
         nodes.start("player_node", node_command("player_node", player))
         with time_bar(lasting_s, "play") as tick:
             nodes.wait_for_end("player_node", 60.0 + 2.0 * lasting_s, tick)
@@ -275,7 +287,7 @@ def stereo_stage(config: DemoConfig) -> Stage:
         "stereo_vo_node": node_command("stereo_vo_node", vo),
         "hydranet_node": node_command("hydranet_node", gyro, _left()),
     }
-    # What is played before somebody is there is lost to him: both nodes, and the recorder.
+    # Both nodes, and the recorder.
     right = 1 + (config.gyro.cameras == "stereo")
     listeners = {"left/camera_info": 3, "right/image_rect": right, "right/camera_info": right}
     return Stage(nodes, RECORDED, AWAITED, 2, listeners)
