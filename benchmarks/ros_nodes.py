@@ -25,7 +25,7 @@ from hydranet_ros.datasets.source import Source
 from hydranet_ros.errors import HydraNetError
 from hydranet_ros.geometry.camera import Frame, StereoCamera
 from hydranet_ros.ros.conversions import image_message, stamp_ns, time_message
-from hydranet_ros.ros.environment import node_command, private_environment, together_command
+from hydranet_ros.ros.environment import node_command, private_environment
 
 NODES = ("hydranet_node", "stereo_vo_node", "fusion_node")
 SIDES = ("left", "right")
@@ -50,7 +50,12 @@ def start_nodes(nodes: ProcessGroup, options: Namespace) -> None:
     if options.wheels:
         del given["stereo_vo_node"]
     if options.processes == "one":
-        nodes.start("hydranet_all", together_command(given))
+        words: dict[str, Any] = {"hydranet_all:nodes": list(given)}
+        moved: dict[str, str] = {}
+        for name, (parameters, remaps) in given.items():
+            words |= {f"{name}:{key}": value for key, value in parameters.items()}
+            moved |= {f"{name}:{old}": new for old, new in remaps.items()}
+        nodes.start("hydranet_all", node_command("hydranet_all", words, moved))
         return
     for name, (parameters, remaps) in given.items():
         nodes.start(name, node_command(name, parameters, remaps))

@@ -7,7 +7,7 @@ Which data set a folder is from is told by its layout.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -58,6 +58,9 @@ class Source(Protocol):
     def __len__(self) -> int: ...
 
     def __iter__(self) -> Iterator[Frame]: ...
+
+
+OpenFolder = Callable[..., Source]  # (folder, poses, max_frames, cameras, camera)
 
 
 def open_source(
@@ -117,27 +120,43 @@ def _open_folder(
         raise FileError(
             folder, "has no depth: --cameras rgbd reads TUM and 7-Scenes folders, and bags"
         )
-    if any((folder / part).exists() for part in KITTI_PARTS):
-        _refuse(camera, "a KITTI folder has calib.txt")
-        return KittiFolder(folder, poses, max_frames, cameras)
-    for found, read in (
+    layout = _layout(folder)
+    if layout is None:
+        raise FileError(folder, f"has no images in a known layout: {LAYOUTS}")
+    return layout(folder, poses, max_frames, cameras, camera)
+
+
+def _layout(folder: Path) -> OpenFolder | None:
+    """What opens a folder of this layout; None where it is none."""
+    layouts: tuple[tuple[Callable[[Path], object], OpenFolder], ...] = (
+        (_is_kitti, _open_kitti),
         (is_euroc, open_euroc),
         (is_listed, open_listed),
         (find_sequence, open_sequence),
-    ):
-        if found(folder):
-            return read(folder, poses, max_frames, cameras, camera)
-    raise FileError(folder, f"has no images in a known layout: {LAYOUTS}")
+    )
+    return next((opens for found, opens in layouts if found(folder)), None)
+
+
+def _is_kitti(folder: Path) -> bool:
+    return any((folder / part).exists() for part in KITTI_PARTS)
+
+
+def _open_kitti(
+    folder: Path,
+    poses: str | PathLike[str] | None,
+    max_frames: int | None,
+    cameras: str,
+    camera: str | PathLike[str] | None,
+) -> Source:
+    _refuse(camera, "a KITTI folder has calib.txt")
+    return KittiFolder(folder, poses, max_frames, cameras)
 
 
 def has_one_camera(name: str) -> bool:
     """Whether a folder of images has a layout of one camera: TUM, 7-Scenes."""
-    folder = Path(name)
-    if name == STREET or is_bag(name) or not folder.is_dir():
+    if name == STREET or is_bag(name) or not Path(name).is_dir():
         return False
-    if is_euroc(folder) or any((folder / part).exists() for part in KITTI_PARTS):
-        return False
-    return is_listed(folder) or find_sequence(folder) is not None
+    return _layout(Path(name)) in (open_listed, open_sequence)
 
 
 def _refuse(camera: str | PathLike[str] | None, why: str) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -440,6 +440,7 @@ class Window:
         return self._solution.last_covariance(min(count, len(self)) * self.dimension)
 
 
+@cache
 def warm_up() -> None:
     """Solve a window of three states: what is compiled takes long for the first time."""
     noise = WindowNoise(np.ones(6), np.ones(6), 1.0, 1.0)

@@ -97,18 +97,6 @@ def node_command(
     return words
 
 
-def together_command(
-    nodes: Mapping[str, tuple[Mapping[str, Value], Mapping[str, str]]],
-) -> list[str]:
-    """The command line of hydranet_all with parameters and remaps of each of its nodes."""
-    parameters: dict[str, Value] = {"hydranet_all:nodes": list(nodes)}
-    remaps: dict[str, str] = {}
-    for name, (given, moved) in nodes.items():
-        parameters |= {f"{name}:{key}": value for key, value in given.items()}
-        remaps |= {f"{name}:{old}": new for old, new in moved.items()}
-    return node_command("hydranet_all", parameters, remaps)
-
-
 def together_parameters(nodes: Mapping[str, Mapping[str, Value]], namespace: str = "") -> str:
     """A file of parameters for hydranet_all and its nodes.
 
@@ -116,7 +104,7 @@ def together_parameters(nodes: Mapping[str, Mapping[str, Value]], namespace: str
     file that was given before. As JSON every text is quoted.
     """
     values: dict[str, Mapping[str, Value]] = {"hydranet_all": {"nodes": list(nodes)}, **nodes}
-    space = f"/{namespace}/".replace("//", "/").replace("//", "/")
+    space = f"/{namespace.strip('/')}/".replace("//", "/")
     return json.dumps({f"{space}{name}": {"ros__parameters": v} for name, v in values.items()})
 
 

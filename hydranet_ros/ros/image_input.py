@@ -49,7 +49,8 @@ Rest = Callable[[], None]  # of the work on a frame
 # What bad data raises in the core; anything else is a fault of ours, and ends the node.
 DATA_ERRORS = (HydraNetError, ValueError, ArithmeticError, RuntimeError, cv2.error)
 WAIT_S = 0.2
-BEHIND_S = 0.002  # a frame that waits for longer was waiting for another
+# A thread wakes within a millisecond: a frame that waits for longer was waiting for another.
+BEHIND_S = 0.002
 STOP_TIMEOUT_S = 1.0  # for the frame that is processed when the node is stopped
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 
@@ -397,6 +398,7 @@ class StereoVO:
             self._calibration = depth_calibration() if self._has_depth else self._known
 
 
+@cache
 def warm_up() -> None:
     """Two frames of noise that moves: what is compiled takes long for the first time."""
     noise = np.random.default_rng(0).integers(0, 256, (240, 320), dtype=np.uint8)
