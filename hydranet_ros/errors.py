@@ -86,7 +86,8 @@ def compiled_loops(module: str) -> ModuleType | None:
 
 
 def require(purpose: str, *libraries: str) -> None:
-    """Raise a HydraNetError that names the remedy, where a library for `purpose` is missing."""
-    for library in libraries:
-        if find_spec(library) is None:
-            raise HydraNetError(f"{purpose} needs {library}: {REMEDIES[library]}")
+    """Raise a HydraNetError that names the remedies, where libraries for `purpose` are missing."""
+    missing = [library for library in libraries if find_spec(library) is None]
+    if missing:
+        remedies = "; ".join(dict.fromkeys(REMEDIES[library] for library in missing))
+        raise HydraNetError(f"{purpose} needs {', '.join(missing)}: {remedies}")

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from hydranet_ros import errors
 from hydranet_ros.errors import BadInput, FileError, HydraNetError, printable
 
 
@@ -43,3 +44,13 @@ def test_control_characters_are_escaped(error):
         assert str(each).isprintable()
     assert printable("h\u00e9llo \u4e16") == "h\u00e9llo \u4e16"
     assert printable("\x1b[0m\n") == r"\x1b[0m\n"
+
+
+def test_all_that_is_missing_is_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    remedies = {"no_such_a": "install x", "no_such_b": "install x", "no_such_c": "install y"}
+    monkeypatch.setattr(errors, "REMEDIES", {**errors.REMEDIES, **remedies})
+    with pytest.raises(HydraNetError) as raised:
+        errors.require("a flight", "numpy", *remedies)
+    named = "no_such_a, no_such_b, no_such_c: install x; install y"
+    assert str(raised.value) == f"a flight needs {named}"
+    errors.require("a flight", "numpy")
