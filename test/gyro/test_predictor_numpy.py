@@ -28,8 +28,8 @@ from hydranet_ros.gyro.visual_gyro import DEFAULT_WEIGHTS, GyroConfig, VisualGyr
 from hydranet_ros.gyro.weights import Weights, layout, save_weights
 
 ROTATION_RAD, ROOT_SHARE = 1e-6, 1e-4
-# With the memory, in standard deviations: of one frame, and rms. A rounding decides which points of
-# the image are still believed.
+# With the memory, in standard deviations: of one frame, and rms. A rounding decides which points
+# of the image are still believed.
 ONE_FRAME, ALL_FRAMES = 0.5, 0.1
 
 
