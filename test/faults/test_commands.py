@@ -77,7 +77,7 @@ def rendering(out: Path, cache: Path) -> subprocess.Popen[str]:
     [
         (signal.SIGINT, True),
         pytest.param(signal.SIGTERM, False, marks=pytest.mark.slow),
-        (signal.SIGKILL, False),
+        pytest.param(signal.SIGKILL, False, marks=pytest.mark.slow),
     ],
     ids=["Ctrl-C", "SIGTERM", "SIGKILL"],
 )

@@ -157,6 +157,7 @@ def test_the_clock_runs_at_the_rate_and_the_truth_is_a_path(bag: Path, listener:
     assert len(listener.heard["ground_truth/path"][-1].poses) == 11
 
 
+@pytest.mark.slow
 def test_start_leaves_out_the_beginning(bag: Path, listener: Listener) -> None:
     with player(str(bag), "--subscribers", "1", "--start", "0.6") as child:
         assert listener.until(lambda: child.poll() is not None)

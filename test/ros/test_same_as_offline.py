@@ -73,8 +73,16 @@ def offline(drive: Drive, weights: Path, cameras: str) -> list[Step]:
     return [pipeline.update(frame) for frame in drive.frames]
 
 
-@pytest.mark.parametrize("together", [False, True], ids=["apart", "together"])
-@pytest.mark.parametrize("cameras", ["stereo", "mono"])
+@pytest.mark.parametrize(
+    ("cameras", "together"),
+    [
+        ("stereo", False),
+        ("mono", True),
+        pytest.param("stereo", True, marks=pytest.mark.slow),
+        pytest.param("mono", False, marks=pytest.mark.slow),
+    ],
+    ids=["stereo-apart", "mono-together", "stereo-together", "mono-apart"],
+)
 def test_the_nodes_give_the_numbers_of_the_pipeline(
     bench: Bench, drive: Drive, weights: Path, cameras: str, together: bool
 ) -> None:
