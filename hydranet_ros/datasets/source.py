@@ -104,18 +104,14 @@ def open_source(
             f"{LAYOUTS}"
         )
     try:
-        return _open_folder(Path(name), poses, max_frames, cameras, camera)
+        opens = _opener(Path(name), cameras)
+        return opens(Path(name), poses, max_frames, cameras, camera)
     except OSError as error:
         raise unreadable(name, error) from None
 
 
-def _open_folder(
-    folder: Path,
-    poses: str | PathLike[str] | None,
-    max_frames: int | None,
-    cameras: str,
-    camera: str | PathLike[str] | None,
-) -> Source:
+def _opener(folder: Path, cameras: str) -> OpenFolder:
+    """What opens a folder; an error names what it lacks."""
     if cameras == "rgbd" and not (is_listed(folder) or find_sequence(folder)):
         raise FileError(
             folder, "has no depth: --cameras rgbd reads TUM and 7-Scenes folders, and bags"
@@ -123,7 +119,7 @@ def _open_folder(
     layout = _layout(folder)
     if layout is None:
         raise FileError(folder, f"has no images in a known layout: {LAYOUTS}")
-    return layout(folder, poses, max_frames, cameras, camera)
+    return layout
 
 
 def _layout(folder: Path) -> OpenFolder | None:
