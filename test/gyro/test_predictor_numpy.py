@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -28,8 +29,9 @@ from hydranet_ros.gyro.visual_gyro import DEFAULT_WEIGHTS, GyroConfig, VisualGyr
 from hydranet_ros.gyro.weights import Weights, layout, save_weights
 
 ROTATION_RAD, ROOT_SHARE = 1e-6, 1e-4
-# With the memory, in standard deviations: of one frame, and rms. A rounding decides which points
-# of the image are still believed.
+WITH_MEMORY = 0.05  # of a standard deviation, for a frame before which both remember the same
+# A rounding decides which points are still believed, and what is remembered drifts apart: in
+# standard deviations, of one frame, and rms.
 ONE_FRAME, ALL_FRAMES = 0.5, 0.1
 
 
@@ -102,23 +104,36 @@ def compare_real(both: tuple[Predictor, NumpyPredictor], folder: Path, count: in
     """Between two images, and with the memory, whose thresholds make more of what differs."""
     for apart, _ in in_sequence(both, folder, count, MemoryConfig(frames=0)):
         assert np.abs(apart).max() < ROTATION_RAD
-    in_sigmas = [
-        np.sqrt(apart @ np.linalg.solve(Sigma, apart))
-        for apart, Sigma in in_sequence(both, folder, count, MemoryConfig())
-    ]
-    assert max(in_sigmas) < ONE_FRAME
-    assert np.sqrt(np.mean(np.square(in_sigmas))) < ALL_FRAMES
+    for apart, Sigma in in_sequence(both, folder, count, MemoryConfig(), same_memory=True):
+        assert in_sigmas(apart, Sigma) < WITH_MEMORY
+    own = in_sequence(both, folder, count, MemoryConfig())
+    drifted = [in_sigmas(apart, Sigma) for apart, Sigma in own]
+    assert max(drifted) < ONE_FRAME
+    assert np.sqrt(np.mean(np.square(drifted))) < ALL_FRAMES
+
+
+def in_sigmas(apart: np.ndarray, Sigma: np.ndarray) -> float:
+    return float(np.sqrt(apart @ np.linalg.solve(Sigma, apart)))
 
 
 def in_sequence(
-    both: tuple[Predictor, NumpyPredictor], folder: Path, count: int, memory: MemoryConfig
+    both: tuple[Predictor, NumpyPredictor],
+    folder: Path,
+    count: int,
+    memory: MemoryConfig,
+    same_memory: bool = False,
 ) -> list[tuple[np.ndarray, np.ndarray]]:
-    """What gyros with either predictor differ by, and the covariance, frame by frame."""
+    """What gyros with either predictor differ by, and the covariance, frame by frame.
+
+    With `same_memory` both begin every frame with what the first one remembers.
+    """
     source = open_source(str(folder), max_frames=count + 1, cameras="mono")
     config = GyroConfig(memory=memory)
     gyros = [VisualGyro(source.camera, config, predictor) for predictor in both]
     compared = []
     for frame in islice(source, count + 1):
+        if same_memory:
+            gyros[1]._memory = deepcopy(gyros[0]._memory)
         wanted, found = (gyro.update(frame) for gyro in gyros)
         assert (wanted is None) == (found is None)
         if wanted is not None and found is not None:
